@@ -9,12 +9,12 @@ import { Failure } from '../failure.ts'
 import { decompress, type Compression } from './decompress.ts'
 import { unfit } from '../judged.ts'
 
-/** Values that one answer may hold, which bounds the time it takes. A receipt with two headers has eleven. */
+/** Values in one answer. The limit bounds the time to read it. A receipt with two headers has eleven values. */
 const mostFetched = 200_000
 const mostValues = 60_000
 const mostUnpacked = 8 << 20
 const mostPartitions = 100_000
-/** Of SCRAM: they are counted on one of four threads, which DNS and files need too. */
+/** SCRAM iterations. They run on one of four threads, which DNS and files also need. */
 const mostIterations = 1_000_000
 const [minuteMs, dayMs] = [60_000n, 86_400_000n]
 
@@ -28,18 +28,18 @@ const apis = {
   auth: 36
 }
 
-/** What is left for the answer that is being read. */
+/** The remaining limits of the answer that is being read. */
 interface Budget {
   values: number
   unpacked: number
 }
 
-/** The answer that is being read now, at one go. Without one the client's own decompression is none of our affair. */
+/** The budget of the answer that is being read, synchronously. Undefined: the client's own decompression is used. */
 let reading: Budget | undefined
 
 /**
- * The client's parser, over bytes that hold to their bounds. What it fails with is an error that the client expects: of any
- * other, such as a TypeError, it asks what it has not, and throws where nobody catches it.
+ * The client's parser, over bytes with bounds checks. It throws only errors of the client's own kind: the client reads members
+ * that other errors, such as a TypeError, do not have, and then throws where no code catches it.
  */
 export function strictly<Answer>(parser: ResponseParser<Answer>): ResponseParser<Answer> {
   return (id, api, version, reader) => {
@@ -58,11 +58,11 @@ export function strictly<Answer>(parser: ResponseParser<Answer>): ResponseParser
   }
 }
 
-/** A failure in the client's own kind of error, for `failed` to find again. */
+/** Wraps a failure in the client's own kind of error. `outcomeOf` finds it again. */
 export const expected = (failure: Error): NetworkError =>
   new NetworkError(failure.message, { cause: failure })
 
-/** As much of the client's DynamicBuffer as its Reader asks for: nothing is read outside, backwards or without end. */
+/** The part of the client's DynamicBuffer that its Reader uses. No read leaves the bytes, moves backwards or is endless. */
 class Bytes {
   readonly #bytes: Buffer
   readonly #budget: Budget
@@ -142,15 +142,15 @@ const like = (bytes: Buffer, budget: Budget): Reader['buffer'] =>
   new Bytes(bytes, budget) as unknown as Reader['buffer']
 const readerOf = (bytes: Buffer, budget: Budget): Reader => new Reader(like(bytes, budget))
 
-/** What the client does with the values of an answer, without a look at them, and what would hang or harm by it. */
+/** Checks values that the client uses unchecked, and that would make it hang or fail. */
 function judge(api: number, answer: unknown, budget: Budget): void {
   const of = answer as Record<string, unknown> & { members: Record<string, unknown>[] }
-  // It would ask again at once, for ever.
+  // The client would repeat the request at once, for ever.
   if (api === apis.apiVersions && (of['apiKeys'] as unknown[]).length === 0)
     throw unfit('the broker knows no API')
-  // It goes through lists as long as the largest number in them.
+  // The client makes lists as long as the largest partition number.
   if (api === apis.listOffsets || api === apis.offsetFetch) judgePartitions(answer)
-  // It reads what is in these later on, by bytes of its own.
+  // The client reads these bytes later, with its own unchecked buffer.
   if (api === apis.syncGroup) of['assignment'] = like(of['assignment'] as Buffer, budget)
   if (api === apis.joinGroup)
     for (const each of of.members)
@@ -159,7 +159,7 @@ function judge(api: number, answer: unknown, budget: Budget): void {
   const [, iterations = '0'] = /(?:^|,)i=(\d+)/.exec(String(of['authBytes'])) ?? []
   if (Number(iterations) > mostIterations) throw unfit(`a password of ${mostIterations} rounds and more`)
   const lifetime = of['sessionLifetimeMs'] as bigint
-  // A timer of more than 24 days ends at once.
+  // A timer of more than 24 days fires at once.
   if (lifetime > 0n)
     of['sessionLifetimeMs'] = lifetime < minuteMs ? minuteMs : lifetime > dayMs ? dayMs : lifetime
 }

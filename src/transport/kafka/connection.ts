@@ -26,7 +26,7 @@ export function linkOptions(broker: Broker, link: KafkaLink): BaseOptions {
   return {
     clientId: 'ackbox',
     bootstrapBrokers: [...broker.hosts],
-    // The client's own retries would outlive our deadline; a delivery has its own.
+    // The client's own retries would outlive our deadline; a delivery has its own retries.
     retries: 0,
     autocreateTopics: false,
     requestTimeout: 10_000,
@@ -40,21 +40,21 @@ export function linkOptions(broker: Broker, link: KafkaLink): BaseOptions {
   }
 }
 
-/** Most answers that are not complete yet are small; a Fetch may bring one batch that is larger than was asked for. */
+/** Bytes of one answer. Most answers are small; a Fetch may bring one batch that is larger than requested. */
 const frameBytes = { sends: 1 << 20, reads: 4 << 20 }
 const mostConnections = 500
-/** What the client asks of the group and the topic in ten seconds, beside its fetches, is a dozen requests. */
+/** Requests in ten seconds, without fetches. The client needs about a dozen for the group and the topic. */
 const mostQuestions = 300
 const questionsMs = 10_000
 const fetchApi = 1
 
 export interface KafkaLink {
   lookup: LookupFunction
-  /** From now on this pool connects to nothing that the guard did not judge, advertised hosts included. */
+  /** From now on this pool connects only to addresses that the guard has judged, also for advertised hosts. */
   guarded(pool: ConnectionPool): void
   /** Wraps a callback: an exception in it ends this link, not the process. */
   owned<Given extends unknown[]>(callback: (...given: Given) => void): (...given: Given) => void
-  /** Settles as `start` says, or rejects once the link has ended or the time is over. */
+  /** Settles as the callback of `start` does, or rejects once the link has ended or the time is over. */
   within<T>(ms: number, start: (callback: (error: Error | null, value?: T) => void) => void): Promise<T>
   /** Rejects once the link has ended. */
   lost(): Promise<never>
@@ -68,16 +68,16 @@ type Send = (...given: [...Parameters<Connection['send']>]) => void
 type Connect = (host: string, port: number, callback: (error?: Error | null) => void) => void | Promise<void>
 
 /**
- * Guards the connections of one client. The client trusts its broker: it allocates whatever is announced, and throws over
- * unexpected answers in callbacks of sockets and timers, where nobody catches. So each answer is judged before the client
- * reads it, and its callbacks are wrapped here.
+ * Guards the connections of one client. The client trusts its broker: it allocates any announced length, and throws on
+ * unexpected answers in callbacks of sockets and timers, where no code catches the error. So each answer is judged before the
+ * client reads it, and its callbacks are wrapped here.
  */
 export function kafkaLink(guard: Guard, tls: boolean, use: 'sends' | 'reads' = 'sends'): KafkaLink {
   const checked = new Map<string, string>()
   const kept = room(frameBytes[use])
   const connections = new Set<Connection>()
   const waiting = new Set<(failure: Failure) => void>()
-  /** Why a connection was ended by us. */
+  /** Why we ended a connection. */
   const reasons = new WeakMap<Connection, Failure>()
   let questions = { since: 0, count: 0 }
   let broken: Failure | undefined
@@ -86,13 +86,13 @@ export function kafkaLink(guard: Guard, tls: boolean, use: 'sends' | 'reads' = '
     if (broken) return
     broken = why
     for (const connection of connections) connection.socket.destroy()
-    for (const tell of waiting) tell(why)
+    for (const reject of waiting) reject(why)
     waiting.clear()
   }
 
   function owned<Given extends unknown[]>(callback: (...given: Given) => void): (...given: Given) => void {
     return (...given) => {
-      // The link has ended and nobody waits for this client: it stops here.
+      // The link has ended and no code waits for this client: it stops here.
       if (broken) return
       try {
         callback(...given)
@@ -108,7 +108,7 @@ export function kafkaLink(guard: Guard, tls: boolean, use: 'sends' | 'reads' = '
   }
 
   function own(connection: Connection): void {
-    // The pool takes its own listener away after one error; a second one would end the process.
+    // The pool removes its own listener after one error; a second error would end the process.
     connection.on('error', () => {})
     const connect: Connect = connection.connect.bind(connection)
     const connects: Connect = (host, port, callback) => {
@@ -185,7 +185,7 @@ export function kafkaLink(guard: Guard, tls: boolean, use: 'sends' | 'reads' = '
         owned(start)(settle)
       }),
 
-    // TLS is dialled by name, for the certificate's sake, and lands at the address that was judged a moment ago.
+    // TLS connects by name, because of the certificate. This lookup returns the address that was judged a moment ago.
     lookup: (host, options, callback) => {
       const address = checked.get(host)
       if (address === undefined) callback(new Error('not judged'), '')

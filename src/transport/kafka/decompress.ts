@@ -1,8 +1,8 @@
 import * as zlib from 'node:zlib'
 import { unfit } from '../judged.ts'
 
-// The client's own decompression has no bound for what comes out, and its WebAssembly keeps the memory of each input that
-// is broken: 200 of them cost 1.6 GB, and then neither reads nor writes work any more.
+// The client's own decompression has no limit for its output, and its WebAssembly keeps the memory of each broken
+// input: 200 of them cost 1.6 GB, and then neither reads nor writes work any more.
 
 export type Compression = 'gzip' | 'snappy' | 'lz4' | 'zstd'
 
@@ -17,10 +17,10 @@ const methods: Record<Compression, (bytes: Buffer, most: number) => Buffer> = {
   lz4
 }
 
-/** Throws where the bytes are broken, or more than `most` come out. */
+/** Throws if the bytes are broken, or the output has more than `most` bytes. */
 export const decompress = (how: Compression, bytes: Buffer, most: number): Buffer => methods[how](bytes, most)
 
-/** What came out so far. Copies reach back into it, so it is one buffer from the start. */
+/** The output so far. It is one buffer from the start, because back references copy from it. */
 class Output {
   bytes: Buffer
   length = 0
@@ -31,7 +31,7 @@ class Output {
     this.bytes = Buffer.allocUnsafe(Math.min(expected, most))
   }
 
-  /** From `start` of another buffer. */
+  /** Appends `count` bytes of another buffer, from `start`. */
   put(from: Buffer, start: number, count: number): void {
     if (start + count > from.length) throw broken()
     this.#reserve(count)
@@ -39,7 +39,7 @@ class Output {
     this.length += count
   }
 
-  /** Again what came out `back` bytes ago; it may run into itself. */
+  /** Appends a copy of the output from `back` bytes ago. The two ranges may overlap. */
   repeat(back: number, count: number): void {
     if (back === 0 || back > this.length) throw broken()
     this.#reserve(count)
@@ -112,7 +112,7 @@ function snappyBlock(bytes: Buffer, output: Output): void {
 
 const lz4Magic = 0x18_4d_22_04
 
-/** https://github.com/lz4/lz4/blob/dev/doc/lz4_Frame_format.md; checksums are TCP's and the batch's affair. */
+/** https://github.com/lz4/lz4/blob/dev/doc/lz4_Frame_format.md; checksums are not verified: TCP and the batch have their own. */
 function lz4(bytes: Buffer, most: number): Buffer {
   if (bytes.readUInt32LE(0) !== lz4Magic) throw broken()
   const flags = bytes.readUInt8(4)

@@ -1,7 +1,7 @@
 import type { Outcome } from '../../domain/types.ts'
 import { failed, Failure, failureOf } from '../failure.ts'
 
-/** What a client's error came to. Errors nest, by `cause` and by `errors`: the innermost that we know decides. */
+/** The outcome of a client's error. Errors nest, by `cause` and by `errors`; any known one among them decides. */
 export function outcomeOf(error: unknown): Exclude<Outcome, { kind: 'delivered' }> {
   const all = [...tree(error)]
   const judged = all.find(each => each instanceof Failure)

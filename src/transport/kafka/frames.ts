@@ -1,14 +1,14 @@
 import type { Socket } from 'node:net'
 import { unfit } from '../judged.ts'
 
-/** What one client may hold of answers that are not complete yet, over all of its connections. */
+/** The memory of one client for answers that are not complete yet, over all its connections. */
 export interface Room {
   readonly frameBytes: number
   readonly mostBytes: number
   held: number
 }
 
-/** Far above any answer to a Produce or Metadata, and above a batch of receipts that a broker takes by default (1 MB). */
+/** Far above any answer to a Produce or Metadata, and above the largest batch that a broker accepts by default (1 MB). */
 export const room = (frameBytes: number): Room => ({ frameBytes, mostBytes: 4 * frameBytes, held: 0 })
 
 const lengthBytes = 4
@@ -16,8 +16,8 @@ const idBytes = 4
 const firstBytes = 16_384
 
 /**
- * Gives only whole answers to whoever listens on the socket, each of a length that is believed: the client itself keeps
- * whatever comes until as much has come as the broker announced. `onThrown` gets what a listener throws, on any event.
+ * Passes only complete answers to the listeners of the socket, each of a plausible length. The client itself would collect bytes
+ * up to any length that the broker announces. `onThrown` gets the exceptions of listeners, for any event.
  */
 export function judgeFrames(socket: Socket, room: Room, onThrown: (thrown: unknown) => void): void {
   const frames = frameReader(room)
@@ -43,7 +43,7 @@ function frameReader(room: Room): FrameReader {
   let held: Buffer | undefined
   let filled = 0
 
-  /** The length of the frame that begins there, its own four bytes included. Undefined: not known yet. */
+  /** The length of the frame at `start`, including its four length bytes. Undefined: not known yet. */
   function lengthAt(bytes: Buffer, start: number, end: number): number | undefined {
     if (end - start < lengthBytes) return undefined
     const length = bytes.readInt32BE(start)
@@ -67,7 +67,7 @@ function frameReader(room: Room): FrameReader {
     filled = 0
   }
 
-  /** As much of the chunk as the held frame lacks. Returns where the rest begins. */
+  /** Appends the part of the chunk that the held frame lacks. Returns where the rest begins. */
   function fill(chunk: Buffer, tell: (whole: Buffer) => void): number {
     let start = 0
     while (start < chunk.length) {

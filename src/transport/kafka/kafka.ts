@@ -2,12 +2,12 @@ import { brokerTransport, reservedName } from '../sends.ts'
 import { writer, type Item, type Writer } from './writer.ts'
 import type { SendContext, Transport, TransportDeps } from '../types.ts'
 
-/** What a handler's `request` returns for Kafka. */
+/** The result of a handler's `request` for Kafka. */
 export interface KafkaRequest {
-  /** Which broker; default: the one called `kafka`. */
+  /** The name of a broker in the settings, `kafka` by default. */
   broker?: string
   topic: string
-  /** The same key, the same partition: the one that Java's default partitioner takes. The task's orderingKey by default. */
+  /** Chooses the partition, as Java's default partitioner does. The task's orderingKey by default. */
   key?: string | Uint8Array
   headers?: Record<string, string>
   /** The text of messageBody by default. */
@@ -47,7 +47,7 @@ function messageOf(request: KafkaRequest, context: SendContext): Item['message']
   const key = request.key ?? context.orderingKey
   const headers = new Map<Buffer, Buffer>()
   const ours = context.headers(value)
-  // A CloudEvent in binary mode says there what its data is.
+  // A CloudEvent in binary mode has the type of its data in `content-type`.
   const type = 'ce_specversion' in ours ? { 'content-type': 'application/json' } : {}
   for (const [name, text] of Object.entries({ ...type, ...request.headers, ...ours }))
     headers.set(Buffer.from(name), Buffer.from(text))

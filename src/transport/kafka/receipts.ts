@@ -28,13 +28,13 @@ const commitMs = 200
 /** After an abort, the time in which receipts in hand may still be committed. */
 const goMs = 400
 const waitMost = 10_000
-/** Of one fetch. A single batch that is larger comes all the same, and how many small ones come is bounded by it. */
+/** Bytes of one fetch. It limits the number of small batches; a single larger batch comes anyway. */
 const fetchBytes = 65_536
 const joinMs = 60_000
 
 type Stream = MessagesStream<Buffer, Buffer, Buffer, Buffer>
 
-/** In the group `ackbox`, from the topic's beginning where the group has no offsets yet. */
+/** Reads as the group `ackbox`, from the beginning of the topic if the group has no offsets yet. */
 export const consume: Consume = async (deps, handle, signal) => {
   const { broker, log } = deps
   const hand = inHand()
@@ -48,7 +48,7 @@ export const consume: Consume = async (deps, handle, signal) => {
   })
 }
 
-/** Takes records until the stream ends or fails, or until we must go. */
+/** Takes records until the stream ends or fails, or the signal aborts. */
 async function took(
   deps: ReceiptConsumerDeps,
   handle: Handle,
@@ -68,7 +68,7 @@ async function took(
       autocommit: false,
       maxWaitTime: 500,
       maxBytes: fetchBytes,
-      // One fetch ahead: it counts messages and not bytes, and a message may be a megabyte
+      // Only one fetch ahead: the mark counts messages, not bytes, and a message may have a megabyte.
       highWaterMark: 1
     }
     const stream = await untilAborted(
@@ -79,7 +79,7 @@ async function took(
     onReady()
     const committing = committer(consumer, done, either)
     const taking = take(stream, handle, hand, done, either)
-    // Whichever loses the race may still fail later.
+    // The loser of the race may still fail later.
     taking.catch(() => {})
     committing.catch(() => {})
     await untilAborted(signal, Promise.race([taking, committing, link.lost()]))
@@ -109,11 +109,11 @@ function open({ broker, guard }: ReceiptConsumerDeps): {
   consumer.on('error', () => {})
   link.guarded(consumer.connections)
   ownCalls(consumer, link)
-  // A stream has connections of its own, made and used before we are given it.
+  // A stream has its own connections. They are made and used before `consume` returns the stream.
   const made = (message: unknown): void => {
     const { type, instance } = message as { type: string; instance: ConnectionPool & Stream }
     if (type === 'connection-pool' && instance.ownerId === consumer.instanceId) link.guarded(instance)
-    // It may fail before anybody reads from it, or after.
+    // The stream may fail before or after it is read.
     if (type === 'messages-stream' && instance.consumer === consumer) instance.on('error', () => {})
   }
   instancesChannel.subscribe(made)
@@ -122,7 +122,7 @@ function open({ broker, guard }: ReceiptConsumerDeps): {
 
 const calls = ['metadata', 'fetch', 'commit', 'listOffsets', 'listCommittedOffsets'] as const
 
-/** The stream asks all of its consumer by these, some in timers of its own: what its callbacks throw has an owner then. */
+/** The stream uses its consumer only through these methods, partly in its own timers. The link catches what their callbacks throw. */
 function ownCalls(consumer: Consumer, link: KafkaLink): void {
   type Call = (options: unknown, callback?: (...given: unknown[]) => void) => unknown
   for (const name of calls) {
@@ -144,7 +144,7 @@ async function take(
     const { partition, offset } = message
     if (!done.begin(partition, offset)) continue
     const reply = replyOf(message)
-    // Not committed before it is done.
+    // The offset is not committed before the receipt is done.
     hand.begin(reply, async () => {
       if (await handled(handle, reply, signal)) done.end(partition, offset)
     })
@@ -152,7 +152,7 @@ async function take(
   }
 }
 
-/** Commits what is done every now and then. Fails when the broker does. */
+/** Commits the finished offsets every `commitMs`. Rejects when a commit fails. */
 async function committer(consumer: Consumer, done: Progress, signal: AbortSignal): Promise<void> {
   while (!signal.aborted) {
     await sleep(commitMs, signal)
@@ -179,9 +179,9 @@ export function replyOf({ value, headers }: Pick<Message, 'value' | 'headers'>):
   return { body: Buffer.from(value ?? ''), headers: texts }
 }
 
-/** Which records of each partition are done, and so how far may be committed: never past one that is not. */
+/** The open records of each partition. A commit never passes a record that is not done. */
 export interface Progress {
-  /** false: it is being handled already. */
+  /** False: the record is already being handled. */
   begin(partition: number, offset: bigint): boolean
   end(partition: number, offset: bigint): void
   busy(): boolean
@@ -192,7 +192,7 @@ export interface Progress {
 interface Partition {
   open: Set<bigint>
   next: bigint
-  said: bigint | undefined
+  reported: bigint | undefined
 }
 
 export function progress(): Progress {
@@ -202,7 +202,7 @@ export function progress(): Progress {
     begin(number, offset) {
       let partition = partitions.get(number)
       if (!partition) {
-        partition = { open: new Set(), next: offset, said: offset }
+        partition = { open: new Set(), next: offset, reported: offset }
         partitions.set(number, partition)
       }
       if (partition.open.has(offset)) return false
@@ -222,8 +222,8 @@ export function progress(): Progress {
       for (const [number, partition] of partitions) {
         let offset = partition.next
         for (const each of partition.open) if (each < offset) offset = each
-        if (offset === partition.said) continue
-        partition.said = offset
+        if (offset === partition.reported) continue
+        partition.reported = offset
         offsets.push({ partition: number, offset })
       }
       return offsets

@@ -14,7 +14,7 @@ import { outcomeOf } from './failure.ts'
 import { unfit } from '../judged.ts'
 import { kafkaLink, linkOptions, type KafkaLink } from './connection.ts'
 
-/** One send. What is over before it was written is not written. */
+/** One send. If it is over before the write, it is not written. */
 export interface Item {
   message: MessageToProduce
   flight: Flight
@@ -31,11 +31,11 @@ interface WriterDeps {
   log: Pick<Logger, 'info' | 'warn'>
 }
 
-// Far below the smallest usual max.message.bytes (1 MB): small messages must not be too large together.
+// Far below the usual max.message.bytes (1 MB): a batch of small messages must not be too large.
 const batchBytes = 131_072
 const batchCount = 500
 
-/** Longer than the client's three requests of 10 s each: past it, it has lost the call. */
+/** Longer than the client's three requests of 10 s each: after this time the client has lost the call. */
 const lostMs = 40_000
 const closeMs = 1_000
 
@@ -48,9 +48,9 @@ interface Client {
 }
 
 /**
- * Writes to one broker. A topic has one produce call at a time; what comes meanwhile goes in the next one together, so a topic
- * that is not there fails nobody else. Not idempotent: this client's idempotent producer confirms concurrent sends that
- * the broker threw away as duplicates.
+ * Writes to one broker. Each topic has one produce call at a time; messages that come meanwhile wait for the next call. So a
+ * missing topic fails no messages of other topics. Not idempotent: this client's idempotent producer confirms concurrent sends
+ * that the broker discarded as duplicates.
  */
 export function writer(broker: Broker, deps: WriterDeps): Writer {
   const lanes = new Map<string, Item[]>()
@@ -64,7 +64,7 @@ export function writer(broker: Broker, deps: WriterDeps): Writer {
     const producer = new Producer({
       ...linkOptions(broker, link),
       acks: ProduceAcks.ALL,
-      // Java's own: the package's default differs from it for half of all keys.
+      // Java's partitioner: the package's default differs from it for half of all keys.
       partitioner: compatibilityPartitioner
     })
     link.guarded(producer.connections)
@@ -72,7 +72,7 @@ export function writer(broker: Broker, deps: WriterDeps): Writer {
     return client
   }
 
-  function said(outcome: Outcome): void {
+  function logChange(outcome: Outcome): void {
     const bad = outcome.kind === 'failed' && trouble.test(outcome.reason)
     if (closed || bad === down) return
     down = bad
@@ -92,7 +92,7 @@ export function writer(broker: Broker, deps: WriterDeps): Writer {
         kind: 'delivered',
         address: addressOf(producer, result) ?? at(broker.hosts[0]!)
       } as const
-      said(outcomes)
+      logChange(outcomes)
       const ids = placesOf(producer, result, options.messages)
       for (const [index, each] of batch.entries()) {
         const messageId = ids[index]
@@ -105,8 +105,8 @@ export function writer(broker: Broker, deps: WriterDeps): Writer {
         for (const each of batch) if (!each.flight.over) await produce([each])
         return
       }
-      said(outcome)
-      // A connection that no longer answers would be kept by the client until TCP gives it up.
+      logChange(outcome)
+      // The client would keep a connection that no longer answers until TCP gives it up.
       if (/^(?:timeout|protocol)/.test(outcome.reason) && used === client) drop()
       for (const each of batch) each.end(outcome)
     }
@@ -179,7 +179,7 @@ function sizeOf({ key, value, headers }: MessageToProduce): number {
 }
 
 /**
- * `topic/partition/offset` of each message. The broker confirms the first offset of each partition; those of one partition were
+ * `topic/partition/offset` of each message. The broker confirms the first offset of each partition. Messages of one partition are
  * written in the order of the batch.
  */
 function placesOf(
@@ -199,11 +199,11 @@ function placesOf(
   })
 }
 
-/** Of a message whose key is as it will be written. */
+/** The message's key must already be in the form that is written. */
 const partitionOf = (message: MessageToProduce): number =>
   Number(compatibilityPartitioner(message, message.key as Buffer))
 
-/** The leader of the partition that was written; for several partitions, of the first. */
+/** The leader of the written partition; for several partitions, the leader of the first. */
 function addressOf(producer: Producer, { offsets }: ProduceResult): string | undefined {
   const first = offsets?.[0]
   if (!first) return undefined
