@@ -24,7 +24,7 @@ export function natsLink(
   messageMost: number
 ): Link<NatsConnection> {
   return link(broker, deps, async (place, signal) => {
-    // Handed on to node:tls, though the client's types do not say so
+    // The client passes this to node:tls, although its types do not show it.
     const tls: TlsOptions & { servername: string } = { servername: place.host }
     const givenUp = new AbortController()
     const dialing: { dialing: Dial } = { dialing: { signal: givenUp.signal, messageMost } }

@@ -11,14 +11,14 @@ interface Dialing {
   tlsFirst(place: unknown): Promise<Socket>
   startTLS(): Promise<Socket>
 }
-/** One try to connect, which ends later than the transport's own: with the server's first PONG. */
+/** One connection attempt. It ends later than that of the client's transport: with the server's first PONG. */
 export interface Dial {
   signal: AbortSignal
-  /** Bytes of one message, its headers among them. */
+  /** Bytes of one message, including its headers. */
   messageMost: number
 }
 interface Options {
-  /** Ours, handed on by the client as it hands on all that it does not know. */
+  /** Our own option. The client passes on every option that it does not know. */
   dialing?: Dial
 }
 interface Parser {
@@ -26,21 +26,21 @@ interface Parser {
   parse(bytes: Uint8Array): void
 }
 
-/** INFO is the longest, with its addresses of a cluster; of the others a server says 4,096. */
+/** Bytes of a line. INFO is the longest, with the addresses of a cluster; a server limits other lines to 4,096. */
 const lineMost = 65_536
-/** PINGs and errors one behind the other: each costs an answer or an Error. A thousand sends may be denied at once. */
+/** PINGs and errors in a row: each costs an answer or an Error. A thousand sends may be denied at once. */
 const costlyMost = 1_500
 const isControl = /^(?:(?:INFO|-ERR)[ \t]|(?:PING|PONG|\+OK)[ \t]*$)/i
 /** `MSG subject sid [reply] bytes` and `HMSG subject sid [reply] bytes-of-headers bytes`. */
 const isMessage =
   /^(?:MSG[ \t]+\S+[ \t]+\d+(?:[ \t]+\S+)?|HMSG[ \t]+\S+[ \t]+\d+(?:[ \t]+\S+)?[ \t]+\d+)[ \t]+(\d{1,10})[ \t]*$/i
 
-/** Follows the lines of https://docs.nats.io/reference/reference-protocols/nats-protocol, and skips what they say that comes. */
+/** Follows the lines of https://docs.nats.io/reference/reference-protocols/nats-protocol, and skips the announced messages. */
 function natsJudge(socket: Socket, messageMost: number): Judge {
   const asks = patience()
-  /** Of a line that began, and is not whole. */
+  /** The bytes of a line that is not complete yet. */
   let held = Buffer.alloc(0)
-  /** Bytes of a message still to come, with the two behind it. */
+  /** Bytes of a message still to come, including the CR LF behind it. */
   let skip = 0
   let costly = 0
 
@@ -63,7 +63,7 @@ function natsJudge(socket: Socket, messageMost: number): Judge {
         const taken = Math.min(skip, chunk.length - at)
         skip -= taken
         at += taken
-        // The client would read on to the next line feed, wherever that is
+        // The client would continue behind the next line feed, wherever that is.
         if (skip === 0 && chunk[at - 1] !== 10) throw unfit('a message that is longer than it says')
         continue
       }
@@ -85,9 +85,9 @@ const trimmed = (line: Buffer): string =>
   line.toString('latin1', 0, line[line.length - 1] === 13 ? line.length - 1 : line.length)
 
 /**
- * What the client has no options for. A server that takes a connection and says nothing: the client gives it up after its
- * timeout and forgets the socket, which then stays open for as long as the server does, one more with every try. A server that
- * speaks something else: the client prints what it cannot read, and goes on to hold all that comes.
+ * Patches two cases for which the client has no options. A server accepts a connection and sends nothing: the client forgets the
+ * socket after its timeout, and each try leaves one more socket open for as long as the server keeps it. A server speaks another
+ * protocol: the client prints the bytes that it cannot read, and holds everything that follows.
  */
 export function ownDial(): void {
   const inside = createRequire(import.meta.resolve('@nats-io/transport-node'))

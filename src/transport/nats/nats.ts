@@ -9,11 +9,11 @@ import type { Link } from '../connection.ts'
 import { natsFailure, natsLink } from './connection.ts'
 import type { SendContext, Transport, TransportDeps } from '../types.ts'
 
-/** What a handler's `request` returns for nats. */
+/** The result of a handler's `request` for nats. */
 export interface NatsRequest {
   /** The name of a broker in the settings, `nats` by default. */
   broker?: string
-  /** Of a JetStream stream. */
+  /** A subject of a JetStream stream. */
   subject: string
   headers?: Record<string, string>
   /** The text of messageBody by default. */
@@ -24,14 +24,14 @@ interface Ready {
   key: string | undefined
   webhookId: string | undefined
   headers: MsgHdrs
-  /** Of headers and payload: both count towards the server's max_payload. */
+  /** Bytes of headers and payload: both count towards the server's max_payload. */
   bytes: number
   payload: string | Uint8Array
   subject: string
 }
 
 const uncertainKept = 10_000
-/** Of a confirmation, which is short: the name of a stream and a number. */
+/** Bytes of a confirmation. It is short: the name of a stream and a number. */
 const messageMost = 65_536
 const token = /^[!#$%&'*+.^_`|~0-9A-Za-z-]+$/
 const idHeader = 'Nats-Msg-Id'
@@ -45,22 +45,22 @@ export function natsTransport(deps: TransportDeps): Transport<NatsRequest> {
       const client = await link.client()
       if (flight.over) return failed('timeout')
       address = client.getServer()
-      // A send that was never confirmed goes again under its old id: the stream tells whether it has it. Any other gets a
-      // new one, or the stream would swallow a repeat that the downstream is owed.
+      // A send that was never confirmed is repeated with its old id, so that the stream detects a duplicate. Any other send gets
+      // a new id, or the stream would drop a wanted repeat as a duplicate.
       const id = uncertain.get(ready.key) ?? `${ready.webhookId ?? 'ackbox'}.${randomUUID()}`
       ready.headers.set(idHeader, id)
       const bytes = ready.bytes + idHeader.length + id.length + 4
-      // The server ends the connection of a message that is too large, and with it all that are in flight
+      // The server ends the connection over a message that is too large, and all messages in flight fail with it.
       if (client.info && bytes > client.info.max_payload)
         return { kind: 'refused', reason: `too_large: over ${client.info.max_payload} bytes`, address }
       uncertain.set(ready.key, id)
       const ack = await jetstream(client).publish(ready.subject, ready.payload, {
         headers: ready.headers,
-        // Only for the client's bookkeeping: the deadline is the clock's.
+        // Only for the client's bookkeeping: the deadline is enforced by `flight`.
         timeout: Math.max(1, flight.due - performance.now()) + 1_000,
         retries: 1
       })
-      // One that comes after the deadline confirms nothing: the attempt has failed, and its repeat must be swallowed
+      // After the deadline a confirmation does not count: the attempt has failed, and the stream must drop its repeat as a duplicate.
       if (!flight.over) uncertain.delete(ready.key)
       const messageId = `${ack.stream}/${ack.seq}`
       return ack.duplicate
@@ -131,10 +131,10 @@ function subjectProblem(subject: unknown): string | undefined {
   return undefined
 }
 
-/** Whether the server said that it did not store it. */
+/** Whether the server reported that it did not store the message. */
 const settled = (error: unknown): boolean => error instanceof JetStreamApiError || isNoResponders(error)
 
-/** The client says `jetstream is not enabled` of it, which is rarely so. */
+/** No stream has the subject. The client reports this as `jetstream is not enabled`, which is rarely the cause. */
 const isNoResponders = (error: unknown): boolean =>
   error instanceof Error && error.cause instanceof errors.RequestError && error.cause.isNoResponders()
 
@@ -152,10 +152,10 @@ function outcomeOf(error: unknown, address: string | undefined): Outcome {
   return { ...evidence, ...natsFailure(error) }
 }
 
-/** The ids of sends that were not confirmed, bounded: the oldest is forgotten, which may cost a duplicate. */
+/** The ids of unconfirmed sends, at most `kept`. Beyond that the oldest id is forgotten, which may cause a duplicate. */
 function remembered(kept: number) {
   const now = new Map<string, string>()
-  /** Ids that were written for the first time: one that the server turned down was never stored. */
+  /** Keys whose id was sent only once: if the server refuses that send, the id was never stored. */
   const fresh = new Set<string>()
   return {
     get: (key: string | undefined) => (key === undefined ? undefined : now.get(key)),
@@ -175,7 +175,7 @@ function remembered(kept: number) {
       now.delete(key)
       fresh.delete(key)
     },
-    /** After a refusal: forgets an id that was sent only this once. */
+    /** After a refusal: forgets an id that was sent only once. */
     restore(key: string | undefined) {
       if (key !== undefined && fresh.delete(key)) now.delete(key)
     }

@@ -19,17 +19,17 @@ import { sleep } from '../../runtime/repeat.ts'
 
 const durable = 'ackbox'
 const restMs = 1_000
-// Longer than a handle takes; what is not acknowledged by then comes again
+// Longer than `handle` takes. A message that is not acknowledged by then comes again.
 const ackWaitMs = 60_000
-// After an abort: for what is being handled, and for all
+// Times after an abort: for the messages being handled, and for everything.
 const finishMs = 500
 const closeMs = 700
-// How long the server keeps a question for messages open; also what a loss of the server costs at most
+// The time that the server keeps a fetch open. It is also the longest delay after a loss of the server.
 const askMs = 5_000
 
 /**
- * Receipts from a durable pull consumer of the stream that holds the subject. The stream is the operator's to make; the
- * consumer is made here, where it is not there yet.
+ * Receipts from a durable pull consumer of the stream that holds the subject. The operator creates the stream; the
+ * consumer is created here if it does not exist.
  */
 export const consume: Consume = async (deps, handle, signal) => {
   const link = natsLink(deps.broker, deps, messageMost)
@@ -54,7 +54,7 @@ export const consume: Consume = async (deps, handle, signal) => {
     } catch (error) {
       if (signal.aborted) break
       if (error instanceof TooMuch) {
-        // Fewer, and more again as these are done with
+        // Fewer at a time now, and more again after each successful fetch.
         ask.most = Math.max(1, ask.most >> 2)
         if (link.current) link.drop(link.current)
       }
@@ -90,7 +90,7 @@ async function consumerOf(client: NatsConnection): Promise<Consumer> {
   return jetstream(client).consumers.get(stream, durable)
 }
 
-/** Until the connection or the consumer is gone. */
+/** Takes messages until the signal aborts, or the connection or the consumer is gone. */
 async function takeAll(
   consumer: Consumer,
   client: NatsConnection,
@@ -132,11 +132,11 @@ async function take(message: JsMsg, reply: ReceiptMessage, handle: Handle): Prom
     if (verdict === 'done') message.ack()
     else message.nak(laterMs)
   } catch {
-    // The connection is gone: it comes again
+    // The connection is gone: the message comes again.
   }
 }
 
-/** The client throws over a name or a value that no header may have: without its token it is refused, and said. */
+/** The client throws on an invalid header. The receipt then has no token: it is refused, and that is logged. */
 export function replyOf(message: Pick<JsMsg, 'data' | 'headers'>): ReceiptMessage {
   const texts: Record<string, string> = {}
   try {
