@@ -2,11 +2,11 @@ import type { Socket } from 'node:net'
 import type { Connection } from 'rabbitmq-client'
 import { judged, unfit, type Judge } from '../judged.ts'
 
-/** Of a frame before the two sides have agreed: RabbitMQ's own frame_max. */
+/** Bytes of a frame before the two sides have agreed on a limit: RabbitMQ's default frame_max. */
 const firstMost = 131_072
-/** What a server may not go below (AMQP 0-9-1, section 4.2.3). */
+/** The smallest frame_max that a server may set (AMQP 0-9-1, section 4.2.3). */
 const agreedLeast = 4_096
-/** Frames without content in one chunk: the client makes a promise or two of each. */
+/** Frames without content in one chunk: the client makes one or two promises for each. */
 const costlyMost = 1_000
 
 const headBytes = 7
@@ -15,24 +15,24 @@ const frameEnd = 206
 const tune = 0x000a_001e
 const channelClosed = new Set([0x0014_0028, 0x0014_0029])
 
-/** Whether a message of so many bytes may come, beside `coming` bytes of messages that are coming already. */
+/** Whether a message of `bytes` may come, in addition to `coming` bytes of messages that are still incomplete. */
 export type MayCome = (bytes: number, coming: number) => boolean
 
 /**
- * Follows the frames by their heads (AMQP 0-9-1, section 2.3). The client waits for as many bytes as a frame says that it has
- * and holds them all, makes room for as many parts as a message says that it has, and takes parts of any size.
+ * Follows the frames by their heads (AMQP 0-9-1, section 2.3). The client holds as many bytes as a frame announces, allocates
+ * as many parts as a message announces, and accepts parts of any size.
  */
 function frameJudge(agreedMost: number, mayCome: MayCome): Judge {
-  /** As far as it is looked at: the head and what follows it in a method, or in the header of a message. */
+  /** The bytes that are checked: the head, and the first bytes of a method or of a message's header. */
   const head = Buffer.alloc(headBytes + 12)
   let held = 0
-  /** Bytes of the frame still to come, with its end. */
+  /** Bytes of the frame still to come, including its end. */
   let left = 0
   let looked = false
   let frameMost = firstMost
   let costly = 0
   let isOther = false
-  /** Bytes of each channel's message that are still to come, and of all of these messages. */
+  /** The incomplete message of each channel; `size` is the sum of all their bytes. */
   const coming = new Map<number, { left: number; size: number }>()
   let size = 0
 
@@ -71,8 +71,8 @@ function frameJudge(agreedMost: number, mayCome: MayCome): Judge {
       const id = head.readUInt32BE(headBytes)
       if (channelClosed.has(id)) forget(channel)
       if (id !== tune) return
-      const said = head.readUInt32BE(headBytes + 6)
-      if (said > 0 && said < agreedLeast) throw unfit(`frames of at most ${said} bytes`)
+      const proposed = head.readUInt32BE(headBytes + 6)
+      if (proposed > 0 && proposed < agreedLeast) throw unfit(`frames of at most ${proposed} bytes`)
       frameMost = agreedMost
       return
     }
@@ -89,12 +89,12 @@ function frameJudge(agreedMost: number, mayCome: MayCome): Judge {
     for (let at = 0; at < chunk.length;) {
       if (held < headBytes) {
         head[held++] = chunk[at++] ?? 0
-        // What a server of another version answers; the client says so
+        // The answer of a server of another version. The client reports it.
         isOther = held === 4 && head.toString('latin1', 0, 4) === 'AMQP'
         if (isOther) return
         if (held === headBytes) began()
       } else if (!looked) {
-        // A method may have fewer bytes than what is looked at
+        // A method may have fewer bytes than `head` holds.
         head[held++] = chunk[at++] ?? 0
         left--
         if (held === head.length || left === 1) look()
@@ -110,7 +110,7 @@ function frameJudge(agreedMost: number, mayCome: MayCome): Judge {
   }
 }
 
-/** It has no option for any of that: its socket is judged. */
+/** The client has no options for these limits, so its socket is judged. */
 export function bounded(connection: Connection, mayCome: MayCome): Connection {
   const { _socket: socket, _opt: options } = connection as unknown as {
     _socket?: Socket

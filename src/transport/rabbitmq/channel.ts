@@ -15,56 +15,56 @@ import {
 import { brokenBy, codeOf, type Dialed } from './dial.ts'
 import type { Flight } from '../sends.ts'
 
-/** One message on its way. */
+/** One message in flight. */
 export interface Sending extends Suspect {
   readonly flight: Flight
   readonly envelope: Envelope & { messageId: string }
   readonly body: Buffer
-  /** The server gave it back: no queue took it. */
+  /** The server returned it: no queue took it. */
   returned: boolean
-  /** Called when it ends while the server may still confirm it. */
+  /** Called when the send ends while the server may still confirm it. */
   leave: (() => void) | undefined
 }
 
 /** A channel with publisher confirms. */
 interface Lane {
   channel: Channel
-  /** For one message at a time, of any exchange. */
+  /** The channel carries one message at a time, to any exchange. */
   isForOne: boolean
   inFlight: Set<Sending>
   /** Why the server closed it. */
   closed?: Closed
-  /** We closed it ourselves, for what it held. */
+  /** We closed it ourselves, because of the memory that it held. */
   dropped: boolean
-  /** How many were in flight when it was closed. */
+  /** The number of messages in flight when it was closed. */
   together: number
-  /** What those hold that ended before the server said a word about them. */
+  /** Bytes of the messages that ended before the server confirmed or rejected them. */
   leftBytes: number
 }
 
-/** Idle channels beyond these are closed, the one that was used the longest ago first. */
+/** Idle channels beyond this number are closed, the least recently used first. */
 const lanesKept = 64
-/** A target that never confirms, a quorum queue without its majority, must not fill our memory. */
+/** A queue that never confirms (a quorum queue without its majority) must not fill our memory. */
 const leftMost = 16 * 1_024 * 1_024
-/** What a message holds beside its body, roughly. */
+/** The approximate memory of a message beside its body. */
 const overhead = 2_048
-/** After so many channels closed under it a message is left to its next attempt. */
+/** After this many closed channels, the message waits for its next attempt. */
 const triesMost = 6
 const closeMs = 1_000
 
-/** One open connection and the channels on it: one for each exchange, since a missing one closes its channel. */
+/** One open connection and its channels: one for each exchange, because a missing exchange closes its channel. */
 export class ChannelPool {
   readonly address: string
   readonly #connection: Connection
-  /** By exchange; `undefined` is the one for one message at a time. */
+  /** By exchange. The key `undefined` is the channel for one message at a time. */
   readonly #lanes = new Map<string | undefined, Promise<Lane>>()
   #last: Promise<unknown> = Promise.resolve()
   #gone: Failed | undefined
   #isBlocked = false
-  /** What the server takes, once it has said so; a message that is larger costs its neighbours their channel. */
+  /** The server's size limit, once known. A larger message would close the channel of other messages. */
   #maxBytes = Infinity
 
-  /** Bytes of the messages that were sent, less those that came back. */
+  /** Bytes of the messages that were sent, minus those that were returned. */
   readonly #unreturned: { bytes: number }
 
   constructor({ connection, address }: Dialed, unreturned: { bytes: number }, onGone: (why: Failed) => void) {
@@ -72,7 +72,7 @@ export class ChannelPool {
     this.#unreturned = unreturned
     this.#connection = connection
     connection.on('error', (error: unknown) => {
-      // Channels speak here too when nobody waits for what they say.
+      // Errors of channels also arrive here if no call waits for them.
       if (!(error instanceof Error) || error.name === 'AMQPChannelError' || this.#gone) return
       this.#gone = brokenBy(error)
       connection.unsafeDestroy()
@@ -86,20 +86,20 @@ export class ChannelPool {
     })
   }
 
-  /** Until it is confirmed, or given back, or its channel is closed for it. */
+  /** Resolves when the message is confirmed or returned, or when its channel is closed because of it. */
   async publish(sending: Sending): Promise<Outcome> {
-    let said: SendVerdict = 'again'
+    let result: SendVerdict = 'again'
     for (let tries = 0; tries < triesMost; tries++) {
-      said =
-        said === 'alone' || tries > 1
+      result =
+        result === 'alone' || tries > 1
           ? await this.#inTurn(() => this.#attempt(undefined, sending))
           : await this.#attempt(sending.exchange, sending)
-      if (said !== 'again' && said !== 'alone') return said
+      if (result !== 'again' && result !== 'alone') return result
     }
     return failed('channel_closed')
   }
 
-  /** Lets go at once of what is in flight; says good-bye if the server still listens. */
+  /** Drops all messages in flight at once. Closes the connection cleanly if the server still answers. */
   async close(): Promise<void> {
     if (this.#gone) return
     this.#gone = failed('shutdown')
@@ -110,10 +110,10 @@ export class ChannelPool {
   }
 
   async #attempt(exchange: string | undefined, sending: Sending): Promise<SendVerdict> {
-    // Its deadline may have passed while it waited; what is said here nobody hears.
+    // The deadline may have passed while the message waited. This outcome is then ignored.
     if (sending.flight.over) return failed('timeout')
     if (this.#gone) return this.#gone
-    // What is written now would wait in our memory for as long as the broker is short of its own.
+    // A message written now would wait in our memory until the broker has resources again.
     if (this.#isBlocked) return failed('blocked: the broker is short of memory or disk space')
     if (sending.bytes > this.#maxBytes) return tooLarge(sending.bytes, this.#maxBytes)
     let lane: Lane
@@ -142,13 +142,13 @@ export class ChannelPool {
     try {
       this.#unreturned.bytes += sending.body.length
       await lane.channel.basicPublish(sending.envelope, sending.body)
-      // The client tells of a message that was given back one turn after its confirmation.
+      // The client reports a returned message one turn after its confirmation.
       await turn()
       return sending.returned ? unroutable(sending) : { kind: 'delivered' }
     } catch (error) {
       if (codeOf(error) === 'NACK') return failed('rejected: a queue is full')
       this.#heard(lane, error)
-      // Another one in flight may be the one that is told why.
+      // The client may give the reason to another message in flight.
       await turn()
       return this.#gone ?? (lane.dropped ? 'again' : verdict(lane.closed, sending, lane.together === 1))
     } finally {
@@ -158,7 +158,7 @@ export class ChannelPool {
     }
   }
 
-  /** Keeps the server's own reason: all others of that channel are only told that it is closed. */
+  /** Stores the server's reason: other messages of the channel only learn that it is closed. */
   #heard(lane: Lane, error: unknown): void {
     if (lane.closed || !(error instanceof Error) || error.name !== 'AMQPChannelError') return
     const code = codeOf(error)
@@ -167,7 +167,7 @@ export class ChannelPool {
     this.#maxBytes = maxSize(error.message) ?? this.#maxBytes
   }
 
-  /** One after the other: whose fault it is when the channel is closed is then no question. */
+  /** Sends one message after the other: if the channel is closed, the cause is then clear. */
   #inTurn(attempt: () => Promise<SendVerdict>): Promise<SendVerdict> {
     const mine = this.#last.then(attempt)
     this.#last = mine

@@ -5,7 +5,7 @@ import { Failure, type Failed } from '../failure.ts'
 import { dial } from './dial.ts'
 import { ChannelPool } from './channel.ts'
 
-/** One connection to one broker, opened when it is needed and again after it broke. */
+/** One connection to one broker. It is opened when it is needed, and again after a loss. */
 export interface RabbitmqLink {
   /** Rejects with a Failure. */
   pool(): Promise<ChannelPool>
@@ -35,7 +35,7 @@ export function rabbitmqLink({ guard, log }: LinkDeps, broker: Broker): Rabbitmq
 
   async function open(): Promise<ChannelPool> {
     try {
-      // Only a message that no queue took comes back, whole: never more bytes than were sent.
+      // The server sends messages only as returns of ours that no queue took: never more bytes than were sent.
       const unreturned = { bytes: 0 }
       const mayCome = (bytes: number): boolean => {
         unreturned.bytes -= bytes

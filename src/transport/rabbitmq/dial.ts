@@ -8,19 +8,19 @@ import { bounded, type MayCome } from './bounded.ts'
 
 export interface Dialed {
   connection: Connection
-  /** What was talked to, `ip:port`. */
+  /** The remote address, `ip:port`. */
   address: string
-  /** Which of the broker's hosts it was. */
+  /** The index of the host in the broker's hosts. */
   host: number
 }
 
 const connectMs = 5_000
-/** Seconds. The client gives a connection up after two of these without a byte. */
+/** Seconds. The client ends a connection after two heartbeat intervals without a byte. */
 const heartbeat = 10
 
 /**
- * The first of the broker's hosts that takes us, asked in turn from the one with that number. Throws a Failure: the last
- * one's. A connection serves until it breaks and never opens itself again: each new one is judged by the guard anew.
+ * Connects to the broker's hosts in turn, beginning with number `first`, until one accepts. Throws the Failure of the last one.
+ * A broken connection never reconnects by itself: the guard judges each new connection.
  */
 export async function dial(
   guard: Guard,
@@ -68,7 +68,7 @@ async function connect(
   )
   const open = new Promise<void>((resolve, reject) => {
     connection.once('connection', resolve)
-    // Stays for good: an 'error' that nobody listens to ends the process.
+    // This listener stays: an 'error' without a listener ends the process.
     connection.on('error', reject)
   })
   try {
@@ -76,22 +76,22 @@ async function connect(
     if (signal.aborted) throw failure('shutdown')
     return { connection, address: at({ host: ip, port }) }
   } catch (error) {
-    // It would connect again by itself, to an address that nobody judged.
+    // The client would reconnect by itself, to an address that the guard has not judged again.
     connection.unsafeDestroy()
     throw error
   }
 }
 
-/** What an error of a connection came to; the server's own text is not shown, it may name users. */
+/** The outcome of a connection's error. The server's own text is not shown, because it may name users. */
 export function brokenBy(error: unknown): Failed {
   if (error instanceof Failure) return error.outcome
   const code = codeOf(error)
   const text = error instanceof Error ? error.message : ''
-  // The virtual host is not there, or this user may not enter it.
+  // NOT_ALLOWED: the virtual host does not exist, or this user has no access to it.
   if (code === 'NOT_ALLOWED' && text.includes('not found'))
     return failed('target_missing: the virtual host does not exist')
-  const said = words[code]
-  return said === undefined ? failureOf(error) : failed(said)
+  const reason = words[code]
+  return reason === undefined ? failureOf(error) : failed(reason)
 }
 
 const words: Readonly<Record<string, string>> = {

@@ -1,13 +1,13 @@
 import type { Outcome } from '../../domain/types.ts'
 import { failed } from '../failure.ts'
 
-/** Why the server closed a channel. It closes it for one message, and every other one in flight on it is rejected too. */
+/** Why the server closed a channel. One message is the cause, but all messages in flight on the channel are rejected. */
 export interface Closed {
   code: string
   text: string
 }
 
-/** What of a message may have closed its channel. */
+/** The properties of a message that may have closed its channel. */
 export interface Suspect {
   exchange: string
   routingKey: string
@@ -15,14 +15,14 @@ export interface Suspect {
 }
 
 /**
- * What that means for one of those in flight. `again`: it was not this one. `alone`: it may have been; sent with nobody
- * beside it, it shows. Both may already be stored: sent again they are duplicates with the same id, never lost.
+ * The effect of a closed channel on one message in flight. `again`: this message was not the cause. `alone`: it may be the cause;
+ * sending it alone shows. In both cases the message may already be stored: the repeat is then a duplicate with the same id.
  */
 export type SendVerdict = Outcome | 'again' | 'alone'
 
 /**
- * The client gives the server's reason to the message that waits the longest, whichever it was: the message is found by what
- * the reason says. A channel serves one exchange, so what is said of the exchange goes for all on it.
+ * The client gives the server's reason to the message that waits the longest, even if another one is the cause. So the cause is
+ * found by the text of the reason. A channel serves one exchange, so a reason about the exchange applies to all its messages.
  */
 export function verdict(closed: Closed | undefined, suspect: Suspect, wasAlone: boolean): SendVerdict {
   if (!closed) return wasAlone ? failed('channel_closed') : 'alone'
@@ -45,7 +45,7 @@ export const tooLarge = (bytes: number, most: number): Outcome => ({
   reason: `too_large: ${bytes} bytes, the broker takes ${most}`
 })
 
-/** No queue took it, and no alternate exchange did. */
+/** Neither a queue nor an alternate exchange took the message. */
 export const unroutable = (suspect: Suspect): Outcome => ({
   kind: 'failed',
   reason: `target_missing: ${
@@ -60,8 +60,8 @@ const target = ({ exchange, routingKey }: Suspect): string =>
 
 /** `… message size 20000000 is larger than configured max size 16777216` */
 export function maxSize(text: string): number | undefined {
-  const said = /message size \d+ .*max size (\d+)/.exec(text)?.[1]
-  return said === undefined ? undefined : Number(said)
+  const size = /message size \d+ .*max size (\d+)/.exec(text)?.[1]
+  return size === undefined ? undefined : Number(size)
 }
 
 /** `… write access to topic 'order.paid' in exchange 'orders' …`: the only refusal that is not about the whole exchange. */

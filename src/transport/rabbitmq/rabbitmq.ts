@@ -7,7 +7,7 @@ import type { Outcome } from '../../domain/types.ts'
 import { rabbitmqLink, type RabbitmqLink } from './connection.ts'
 import type { SendContext, Transport, TransportDeps } from '../types.ts'
 
-/** What a handler's `request` returns for rabbitmq. */
+/** The result of a handler's `request` for rabbitmq. */
 export interface RabbitmqRequest {
   /** The name of a broker in the settings, `rabbitmq` by default. */
   broker?: string
@@ -21,8 +21,8 @@ export interface RabbitmqRequest {
 }
 
 /**
- * Publishes persistent messages and waits for the broker's confirmation. What no queue takes comes back and is a failure; so
- * is what a full queue rejects. The same delivery sent again has the same `message-id`, its webhook-id.
+ * Publishes persistent messages and waits for the broker's confirmation. A message that no queue takes, or that a full queue
+ * rejects, is a failure. A repeat of a delivery has the same `message-id`, its webhook-id.
  */
 export function rabbitmqTransport(deps: TransportDeps): Transport<RabbitmqRequest> {
   return brokerTransport<RabbitmqRequest, RabbitmqLink, Message>('rabbitmq', deps, {
@@ -62,13 +62,13 @@ async function publish(to: RabbitmqLink, { envelope, body }: Message, flight: Fl
   }
 }
 
-/** As a Buffer: the client accepts no other bytes, and would mark text as text/plain. */
+/** Converts to a Buffer: the client accepts no other bytes, and would mark text as text/plain. */
 const bytesOf = (payload: string | Uint8Array): Buffer =>
   typeof payload === 'string'
     ? Buffer.from(payload)
     : Buffer.from(payload.buffer, payload.byteOffset, payload.byteLength)
 
-/** AMQP's short strings; the client would cut a longer one, and the message would go elsewhere. */
+/** Whether it fits AMQP's short strings. The client would cut a longer one, and the message would reach another target. */
 const isShort = (text: unknown): text is string => typeof text === 'string' && Buffer.byteLength(text) <= 255
 
 function problemOf(request: RabbitmqRequest): string | undefined {
@@ -82,14 +82,14 @@ function problemOf(request: RabbitmqRequest): string | undefined {
   for (const [name, value] of Object.entries(headers)) {
     const lower = name.toLowerCase()
     if (name === '' || !isShort(name)) return 'a header name must have 1 to 255 bytes'
-    // The broker takes these for more routing keys, and closes the channel over a text.
+    // The broker reads these as additional routing keys, and closes the channel if the value is text.
     if (name === 'CC' || name === 'BCC') return `the header ${name} is not supported`
     if (typeof value !== 'string') return `the header ${lower} must be text`
   }
   return undefined
 }
 
-/** All of them are in one frame, of at most 8,192 bytes with the other properties. */
+/** Bytes of all headers. They share one frame of at most 8,192 bytes with the other properties. */
 const headersMost = 7_000
 
 function messageOf(

@@ -23,7 +23,7 @@ const goMs = 500
 const settleMs = 5_000
 const waitMost = 15_000
 
-/** From a durable queue, made if it is not there and may be. Unacknowledged messages go back when the connection ends. */
+/** Reads a durable queue. Creates it if it is missing and the user may. Unacknowledged messages return when the connection ends. */
 export const consume: Consume = async (deps, handle, signal) => {
   const { broker, log } = deps
   let host = 0
@@ -43,14 +43,14 @@ export const consume: Consume = async (deps, handle, signal) => {
       wasTooMuch = error instanceof TooMuch
       reason = failureOf(error).reason
     }
-    // Larger than any receipt: fewer at a time, until these are done with
+    // These messages are larger than any receipt: fewer at a time on the next connection.
     prefetch = wasTooMuch ? Math.max(1, prefetch >> 2) : atATime
     host++
     return reason
   })
 }
 
-/** Takes messages until the connection or its channel ends, and says why; or until we must go. */
+/** Takes messages until the connection or its channel ends, or the signal aborts. Returns the reason. */
 async function took(
   deps: ReceiptConsumerDeps,
   connection: Connection,
@@ -75,7 +75,7 @@ async function took(
   })
   const ended = async (): Promise<string> => {
     consuming = await start(connection, prefetch, message => {
-      // What it brings behind a flood is not taken any more, and comes again
+      // Messages after a flood are not taken, and come again.
       if (signal.aborted || !consuming || flood.signal.aborted) return
       const { channel } = consuming
       const reply = replyOf(message)
@@ -94,7 +94,7 @@ async function took(
     stop.abort()
     if (signal.aborted && consuming) await goodBye(connection, consuming, hand)
     connection.unsafeDestroy()
-    // What the last connection brought counts among the hundred that are handled at a time.
+    // The messages of this connection still count towards the hundred that are handled at a time.
     if (!signal.aborted) await waitAtMost(settleMs, untilAborted(signal, hand.allEnded()))
   }
 }
@@ -122,7 +122,7 @@ async function start(
   return { channel, tag: consumerTag, ended }
 }
 
-/** A channel to the queue, whatever its type and arguments are; a queue that is not there is made. */
+/** A channel to the queue, whatever its type and arguments are. A missing queue is created. */
 async function existing(connection: Connection): Promise<Channel> {
   const first = await open(connection)
   try {
@@ -131,7 +131,7 @@ async function existing(connection: Connection): Promise<Channel> {
   } catch (error) {
     if (codeOf(error) !== 'NOT_FOUND') throw error
   }
-  // The server closed the first one over the missing queue.
+  // The server closed the first channel because of the missing queue.
   const second = await open(connection)
   await second.queueDeclare({ queue, durable: true })
   return second
@@ -139,7 +139,7 @@ async function existing(connection: Connection): Promise<Channel> {
 
 async function open(connection: Connection): Promise<Channel> {
   const channel = await connection.acquire({ emitErrorsFromChannel: true })
-  // What it says is heard where it is waited for; an 'error' that nobody listens to ends the process.
+  // Errors are handled by the calls that wait for them. An 'error' without a listener ends the process.
   channel.on('error', () => {})
   return raw(channel)
 }
@@ -158,13 +158,13 @@ async function answer(
   } catch (err) {
     log.warn({ err, broker: broker.name, queue }, 'receipt.failed')
   }
-  // Without a pause the server would bring it again at once.
+  // Without a pause the server would deliver it again at once.
   if (result === 'later') await sleep(laterMs, signal)
   try {
     if (result === 'done') channel.basicAck({ deliveryTag })
     else channel.basicNack({ deliveryTag, requeue: true })
   } catch {
-    // Its channel is gone: the server has given it back to the queue, and it comes again.
+    // The channel is gone: the server has returned the message to the queue, and it comes again.
   }
 }
 
@@ -181,7 +181,7 @@ export function replyOf({ body, headers = {} }: Pick<AsyncMessage, 'body' | 'hea
   return { body: body as Buffer, headers: texts }
 }
 
-/** Stops what comes, waits a moment for what is being handled, and for the server to have read the acknowledgements. */
+/** Stops new messages, and waits a moment for those being handled and for the server to read the acknowledgements. */
 async function goodBye(connection: Connection, { channel, tag }: Consuming, hand: InHand) {
   await waitAtMost(goMs, Promise.all([channel.basicCancel(tag), hand.allEnded()]))
   await waitAtMost(
@@ -199,9 +199,8 @@ function problemOf(error: unknown): string {
 }
 
 /**
- * The client parses what is marked as JSON, and numbers beyond 2^53 are then no longer what was sent; text that is not UTF-8
- * suffers likewise. It has no option for that: what the messages are marked as is taken away before it looks. Bodies are
- * then always the bytes that came.
+ * The client parses a body that is marked as JSON or text, which changes numbers beyond 2^53 and text that is not UTF-8. It has no
+ * option against that, so the content type of each message is removed first. Bodies are then always the bytes that came.
  */
 export function raw(channel: Channel): Channel {
   const inner = channel as unknown as { _onHeader?(frame: { fields: { contentType?: string } }): void }
