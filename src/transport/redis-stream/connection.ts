@@ -9,7 +9,7 @@ import { defined } from '../../domain/optional-members.ts'
 export interface RedisConnection {
   redis: Redis
   address: string
-  /** When it last answered anything, by performance.now(). */
+  /** The time of its last answer, by performance.now(). */
   answered: number
 }
 
@@ -28,7 +28,7 @@ export const opener =
       connectTimeout: 5_000,
       keepAlive: 10_000,
       connectionName: 'ackbox',
-      // Nothing may run after we said that it failed: no queue, no second sending
+      // A command must not run after it was reported as failed: no offline queue, no resend.
       enableOfflineQueue: false,
       autoResendUnfulfilledCommands: false,
       maxRetriesPerRequest: 0,
@@ -68,7 +68,7 @@ const replies: Readonly<Record<string, Outcome>> = {
   READONLY: failed('readonly: the server is a replica')
 }
 
-/** The first word of an error tells: it has no code. Its text may hold what was sent, and is never shown. */
+/** The first word of an error decides, because errors have no code. The text may contain sent data, and is never shown. */
 export function outcomeOf(error: unknown): Outcome {
   if (error instanceof Failure) return error.outcome
   if (isReply(error)) {

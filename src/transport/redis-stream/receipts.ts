@@ -19,13 +19,13 @@ import { opener, outcomeOf, type RedisConnection } from './connection.ts'
 import { sleep } from '../../runtime/repeat.ts'
 
 const group = 'ackbox'
-/** The same after a restart in a container, which so finds its entries in hand at once. */
+/** In a container the name is the same after a restart, so the process finds its unacknowledged entries at once. */
 const consumer = `${hostname()}-${process.pid}`
-/** How often an empty stream is looked at. No `BLOCK`: a connection that waits in it sends no acknowledgement either. */
+/** The poll interval of an empty stream. `BLOCK` is not used: a blocked connection cannot send acknowledgements. */
 const restMs = 250
-/** What was read and not acknowledged for so long is read again: its process is gone. */
+/** An entry that is not acknowledged for this time is read again: its process is gone. */
 const idleMs = 60_000
-// After an abort, for what is being handled
+// The time after an abort for the receipts being handled.
 const finishMs = 500
 /** A receipt has a body and a few headers. */
 const itemsMost = 50_000
@@ -36,7 +36,7 @@ interface Entry {
 }
 
 /**
- * Receipts from a consumer group of the stream; both are made where they are not there yet. Field `body` is the receipt, every other
+ * Receipts from a consumer group of the stream. Both are created if they do not exist. Field `body` is the receipt, every other
  * field a header. An entry is acknowledged and deleted once it is handled. Needs Redis 6.2.
  */
 export const consume: Consume = async ({ broker, guard, log }, handle, signal) => {
@@ -53,7 +53,7 @@ export const consume: Consume = async ({ broker, guard, log }, handle, signal) =
       await takeAll(connection, handle, hand, signal, ask)
     } catch (error) {
       if (signal.aborted) break
-      // Perhaps more bytes than may be held at a time: fewer entries, and more again as these are done with
+      // The entries may have had more bytes than may be held: fewer at a time now, and more again after each successful read.
       ask.most = Math.max(1, ask.most >> 2)
       if (way.current) way.drop(way.current)
       const outcome = outcomeOf(error)
@@ -77,7 +77,7 @@ async function makeGroup({ redis }: RedisConnection): Promise<void> {
   }
 }
 
-/** Until the signal aborts. Rejects when the connection is gone. */
+/** Takes entries until the signal aborts. Rejects when the connection is gone. */
 async function takeAll(
   { redis }: RedisConnection,
   handle: Handle,
@@ -89,10 +89,10 @@ async function takeAll(
   const lost = new AbortController()
   const either = anyOf(signal, lost.signal)
   let nextClaim = 0
-  // First the entries that this process had in hand when the connection broke, then new ones.
+  // First the entries that this process had read when the connection broke, then new ones.
   let from = '0'
   const acknowledge = async ({ id }: Entry): Promise<void> => {
-    // Both or neither: an entry that is acknowledged and not deleted would stay for ever
+    // Both or neither: an entry that is acknowledged but not deleted would stay for ever.
     await redis.multi().xack(address, group, id).xdel(address, id).exec()
   }
   const take = async (entry: Entry): Promise<void> => {
@@ -106,7 +106,7 @@ async function takeAll(
   }
   const start = (entries: Entry[]): void => {
     for (const entry of entries) {
-      // Ours, and held for longer than `idleMs`
+      // This process is still handling the entry, for longer than `idleMs`.
       if (open.has(entry.id)) continue
       hand.begin(entry.message, () => take(entry))
       open.add(entry.id)
@@ -145,7 +145,7 @@ async function takeAll(
         'STREAMS',
         address
       ] as const
-      // RESP3 answers the name and its entries, RESP2 a list of such pairs
+      // RESP3 returns the name and its entries, RESP2 a list of such pairs.
       const [first, list] = listOf(await redis.callBuffer(...reading, from))
       const entries = entriesOf(Array.isArray(first) ? first[1] : list)
       start(entries)
@@ -164,7 +164,7 @@ async function takeAll(
 const listOf = (reply: unknown): unknown[] => (Array.isArray(reply) ? reply : [])
 const textOf = (value: unknown): string => (Buffer.isBuffer(value) ? value.toString() : '')
 
-/** Entries as `[id, [name, value, …]]`; of one that was deleted meanwhile nothing but its id is left. */
+/** Parses entries `[id, [name, value, …]]`. An entry that was deleted meanwhile has only its id. */
 function entriesOf(reply: unknown): Entry[] {
   return listOf(reply).map(each => {
     const [id, fields] = listOf(each)

@@ -6,24 +6,24 @@ import { link, type Link } from '../connection.ts'
 import { isReply, opener, outcomeOf, type RedisConnection } from './connection.ts'
 import type { SendContext, Transport, TransportDeps } from '../types.ts'
 
-/** What a handler's `request` returns for redis-stream. */
+/** The result of a handler's `request` for redis-stream. */
 export interface RedisStreamRequest {
   /** The name of a broker in the settings, `redis-stream` by default. */
   broker?: string
   stream: string
-  /** Cut to about so many entries. */
+  /** The stream is cut to about this number of entries. */
   maxlen?: number
-  /** false: a stream that is not there is a failure; by default it is made. */
+  /** False: a missing stream is a failure. By default it is created. */
   create?: boolean
   /**
-   * The fields of the entry; by default one, `body`, with the text of messageBody. The signature is over `body`; without
-   * one, over the JSON array of all names and values by turns. Bytes in `body` only.
+   * The fields of the entry. Default: `body` with the text of messageBody. The signature covers `body`; without `body`, it
+   * covers the JSON array of names and values, alternating. Only `body` may be bytes.
    */
   fields?: Record<string, string | Uint8Array>
 }
 
 const silentMs = 500
-/** Of an id, an error, or INFO, which the client asks for when it connects. */
+/** The limits of a reply: an id, an error, or INFO, which the client requests when it connects. */
 const replyMost = { bytes: 262_144, items: 1_024 }
 
 export function redisStreamTransport(deps: TransportDeps): Transport<RedisStreamRequest> {
@@ -55,15 +55,15 @@ async function add(to: Link<RedisConnection>, args: Args, flight: Flight): Promi
     const outcome = outcomeOf(error)
     if (!connection) return outcome
     if (isReply(error)) connection.answered = performance.now()
-    // A master that became a replica: the name may lead to the new one
+    // A master has become a replica: the name may resolve to the new master.
     if (outcome.kind === 'failed' && outcome.reason.startsWith('readonly')) to.drop(connection)
     return { ...outcome, address: connection.address }
   }
 }
 
 /**
- * Redis answers in order: behind a silent connection everything waits, and what has not left yet must not run after we said
- * that it failed.
+ * Ends a silent connection. Redis answers in order, so all later commands wait behind it, and unsent commands must not run after
+ * they were reported as failed.
  */
 function silentDropper(to: Link<RedisConnection>, connection: RedisConnection) {
   const sentAt = performance.now()
