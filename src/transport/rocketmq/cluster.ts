@@ -13,20 +13,20 @@ import { failureOfCall, isAway, isUnavailable, verdictOf, wasNotSent } from './s
 
 const { AddressScheme, MessageType, Permission } = definition
 
-/** As often as clients of RocketMQ look where a topic is. */
+/** The interval at which RocketMQ clients refresh the route of a topic. */
 const routeMs = 30_000
 const routeTimeoutMs = 3_000
-/** Topics may be made of a task's body: what is kept of them must end somewhere. */
+/** Number of routes kept. A limit is needed, because a handler may build the topic from a task's body. */
 const routesKept = 1_000
 
 interface Route {
-  /** Where each of the topic's queues that may be written takes messages. */
+  /** The addresses of each writable queue of the topic. */
   queues: Place[][]
   kinds: ReadonlySet<number>
   until: number
 }
 
-/** A RocketMQ behind its proxies: what is known of it and the connections to it. */
+/** A RocketMQ behind its proxies, with its routes and connections. */
 export interface RocketmqCluster {
   publish(message: Message, flight: Flight): Promise<Outcome>
   close(): void
@@ -58,18 +58,18 @@ export function rocketmqCluster(
     const known = routes.get(topic)
     const route = await known
     if (route && performance.now() < route.until) return route
-    // The first send asks, and the others wait for the same answer.
+    // The first send requests the route, and the others wait for the same answer.
     if (routes.get(topic) !== known) return routeTo(topic)
     if (routes.size >= routesKept) routes.clear()
-    const asked = askRoute(topic)
-    routes.set(topic, asked)
-    asked.catch(() => {
-      if (routes.get(topic) === asked) routes.delete(topic)
+    const fresh = askRoute(topic)
+    routes.set(topic, fresh)
+    fresh.catch(() => {
+      if (routes.get(topic) === fresh) routes.delete(topic)
     })
-    return asked
+    return fresh
   }
 
-  /** Asks the hosts of the broker until one answers. Each call begins with another host, so that recovered ones are found. */
+  /** Queries the broker's hosts until one answers. Each call begins with another host, so that recovered hosts are found. */
   async function askRoute(topic: string): Promise<Route> {
     let failure: unknown
     for (const place of rotated(broker.hosts, firstHost++)) {
@@ -107,7 +107,7 @@ export function rocketmqCluster(
     }
   }
 
-  /** To the first that is there: as long as no connection came about, nothing was sent. */
+  /** Sends to the first address that is available. Nothing was sent as long as no connection opened. */
   async function publish(message: Message, flight: Flight): Promise<Outcome> {
     const startedAt = performance.now()
     const route = await routeTo(message.topic)
@@ -142,7 +142,7 @@ export function rocketmqCluster(
       cancel => {
         const cut = (why: string): void => {
           cancel()
-          // A dead machine closes no connection: only a new one shows whether it is alive.
+          // A dead machine does not close its connections: only a new connection shows whether it is alive.
           if (why === 'timeout' && proxy.heardAt < startedAt) lost(place, proxy, 'timeout')
         }
         flight.cut = cut // not in place: docs/decisions.md, what has ended
@@ -157,7 +157,7 @@ export function rocketmqCluster(
       const messageId = answer.getEntriesList()[0]?.getMessageId() ?? ''
       return { kind: 'delivered', status: code, ...address, ...(messageId === '' ? {} : { messageId }) }
     }
-    // What it says may be that the topic has changed.
+    // The reason may be that the topic has changed.
     routes.delete(message.topic)
     return { ...verdict, status: code, answer: Buffer.from(status?.getMessage() ?? ''), ...address }
   }
@@ -172,7 +172,7 @@ export function rocketmqCluster(
   }
 }
 
-/** A topic takes messages of its own kinds; one of unknown kinds is asked. */
+/** The outcome if the topic does not take this kind of message. A topic of unknown kinds is tried. */
 function misfit({ kinds }: Route, { topic, kind }: Message): Outcome | undefined {
   if (kinds.size === 0 || kinds.has(MessageType.MESSAGE_TYPE_UNSPECIFIED) || kinds.has(MessageType[kind]))
     return undefined
@@ -182,7 +182,7 @@ function misfit({ kinds }: Route, { topic, kind }: Message): Outcome | undefined
   return { kind: 'refused', reason: `target_type: the topic ${topic} takes ${taken.join(', ')}, not ${kind}` }
 }
 
-/** The addresses of all queues, each once, beginning with another queue every time; those in trouble come last. */
+/** The addresses of all queues, each once, beginning with another queue every time. Unavailable addresses come last. */
 function candidates({ queues }: Route, turn: number, away: ReadonlySet<string>): Place[] {
   const all = new Map(
     rotated(queues, turn)
@@ -199,7 +199,7 @@ export const rotated = <T>(list: readonly T[], turn: number): T[] => {
   return [...list.slice(first), ...list.slice(0, first)]
 }
 
-/** All of them: proxies of a cluster give back as the topic's addresses what the client came by. */
+/** All hosts: proxies in cluster mode return the client's own endpoints as the addresses of the topic. */
 export function endpoints(hosts: readonly Place[]): InstanceType<typeof definition.Endpoints> {
   const kinds = new Set(hosts.map(({ host }) => isIP(host)))
   const scheme = kinds.has(0)

@@ -24,21 +24,21 @@ import {
 import { sleep } from '../../runtime/repeat.ts'
 
 const { ClientType, Language, Permission } = definition
-/** As often as clients of RocketMQ say that they are there, and look where a topic is. */
+/** The intervals at which RocketMQ clients send heartbeats, and refresh the route of a topic (every third heartbeat). */
 const heartbeatMs = 10_000
 const routeEvery = 3
 const brokersMost = 64
-/** Orders of a proxy between two heartbeats. It has few of them, and none that we follow. */
+/** Commands of a proxy between two heartbeats. Few exist, and this consumer executes none of them. */
 const commandsMost = 100
 
 export interface Consumer {
   sources: Source[]
-  /** Resolves when the topic is elsewhere now; rejects when a proxy is gone. */
+  /** Resolves when the route of the topic has changed; rejects when a proxy is gone. */
   over: Promise<void>
   close(): void
 }
 
-/** Asks the first of the broker's hosts, beginning with another at every turn. */
+/** Subscribes through one of the broker's hosts: another one for each `turn`. */
 export async function subscribe(to: Subscription, turn: number): Promise<Consumer> {
   const [host = { host: '', port: 0 }] = rotated(to.broker.hosts, turn)
   const found = await route(to, host)
@@ -76,11 +76,11 @@ export async function subscribe(to: Subscription, turn: number): Promise<Consume
 
 interface Route {
   brokers: { name: string; queue: MessageQueue; addresses: Place[] }[]
-  /** Equal where the route is. */
+  /** Two routes are equal if their keys are equal. */
   key: string
 }
 
-/** The brokers that may be asked for messages of the topic; a broker gives those of all its queues. */
+/** The brokers from which the topic can be read. A broker returns the messages of all its queues. */
 async function route({ broker, proxies, topic }: Subscription, host: Place): Promise<Route> {
   const proxy = await proxies.to(host)
   const request = new service.QueryRouteRequest()
@@ -111,14 +111,14 @@ async function route({ broker, proxies, topic }: Subscription, host: Place): Pro
 }
 
 interface Session {
-  /** Rejects: a proxy does not end it while it is there. */
+  /** Never resolves. Rejects when the session ends: a live proxy does not end it. */
   ended: Promise<void>
-  /** The commands that came so far count no more. */
+  /** Resets the count of commands. */
   forget(): void
   close(): void
 }
 
-/** A proxy answers a consumer only while it knows its settings, and that is for as long as this line is open. */
+/** A proxy answers a consumer only while it knows the consumer's settings: as long as this stream is open. */
 async function session({ broker, proxy, topic, group }: Way): Promise<Session> {
   const subscription = new definition.Subscription()
     .setGroup(resource(group, broker.path))
@@ -167,7 +167,7 @@ async function session({ broker, proxy, topic, group }: Way): Promise<Session> {
   }
 }
 
-/** Sends heartbeats. Resolves when the topic has moved; rejects when a proxy is gone without notice. */
+/** Sends heartbeats. Resolves when the route of the topic has changed; rejects when a proxy is gone without notice. */
 async function watch(
   to: Subscription,
   host: Place,

@@ -6,7 +6,7 @@ import service from 'rocketmq-client-nodejs/proto/apache/rocketmq/v2/service_pb.
 import { reservedName } from '../sends.ts'
 import type { SendContext } from '../types.ts'
 
-/** What a handler's `request` returns for RocketMQ. */
+/** The result of a handler's `request` for RocketMQ. */
 export interface RocketmqRequest {
   /** The name of a broker in the settings, `rocketmq` by default. */
   broker?: string
@@ -31,14 +31,14 @@ type Stamp = Parameters<InstanceType<typeof definition.SystemProperties>['setBor
 const { MessageType } = definition
 export type MessageKind = 'NORMAL' | 'FIFO' | 'DELAY'
 
-/** A message as it is sent, once for all that is tried with it. */
+/** A message, built once and used for all tries of one attempt. */
 export interface Message {
   topic: string
   kind: MessageKind
   request: InstanceType<typeof service.SendMessageRequest>
 }
 
-/** The message of a request, or what is wrong with the request. */
+/** The message of a request, or the error in the request. */
 export function messageOf(
   request: RocketmqRequest,
   context: SendContext,
@@ -88,5 +88,5 @@ const keysOf = ({ orderingKey }: SendContext): string[] => (orderingKey === unde
 export const resource = (name: string, namespace: string): InstanceType<typeof definition.Resource> =>
   new definition.Resource().setName(name).setResourceNamespace(namespace)
 
-/** Version 1 of the protocol's message ids, 17 bytes; where clients put their machine's address we take chance. */
+/** Version 1 of the protocol's message ids, 17 bytes. Clients put their machine's address in it; we use random bytes. */
 const messageId = (): string => `01${randomBytes(16).toString('hex').toUpperCase()}`

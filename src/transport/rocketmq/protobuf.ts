@@ -1,5 +1,5 @@
-// The reader of protobuf that the generated client uses trusts every length: one beyond 2^31 takes it backwards, and it reads for
-// ever. It is made to look at lengths, and at how many fields a message can have, before it follows them.
+// The protobuf reader of the generated client trusts every length: a length beyond 2^31 moves it backwards, and it reads for
+// ever. This file makes it check lengths, and the number of fields of a message, before it uses them.
 // Wire format: https://protobuf.dev/programming-guides/encoding/
 import { createRequire } from 'node:module'
 
@@ -10,16 +10,16 @@ interface Reader {
 }
 type Method = (this: Reader, ...given: unknown[]) => unknown
 
-// The very copy that the generated client reads with.
+// The same copy that the generated client uses.
 const { BinaryReader } = createRequire(import.meta.resolve('rocketmq-client-nodejs'))('google-protobuf') as {
   BinaryReader: { prototype: Record<string, Method> }
 }
 
 const [delimited, startGroup] = [2, 3]
-/** Bytes of a length, seven bits each. */
+/** A length has at most this many bytes, seven bits each. */
 const lengthBytes = 5
 
-/** Throws where the length at the cursor leads out of the message. */
+/** Throws if the length at the cursor leads out of the message. */
 function checkLength(reader: Reader): void {
   const bytes = reader.getBuffer()
   const from = reader.getCursor()
@@ -35,10 +35,10 @@ function checkLength(reader: Reader): void {
   throw new RangeError('a length leads out of its message')
 }
 
-/** A route of 3,000 queues has half of them. They take a tenth of a second to read. */
+/** Fields of a message. A route of 3,000 queues has half of this. Reading all takes a tenth of a second. */
 const fieldsMost = 131_072
 
-/** Of each message that is being read: how many fields its bytes can hold still. */
+/** For each message that is being read: the number of fields that may still come. */
 const fieldsLeft = new WeakMap<Reader, number>()
 
 function countField(reader: Reader): void {
@@ -49,7 +49,7 @@ function countField(reader: Reader): void {
 
 function checkSkipped(reader: Reader): void {
   if (reader.getWireType() === delimited) checkLength(reader)
-  // RocketMQ has no groups, which may be within one another without end.
+  // RocketMQ uses no groups. They could be nested without a limit.
   if (reader.getWireType() === startGroup) throw new RangeError('a group')
 }
 

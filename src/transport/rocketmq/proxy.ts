@@ -8,8 +8,8 @@ import type { Guard } from '../egress/guard.ts'
 import { boundProtobuf } from './protobuf.ts'
 import { notConnected } from './status.ts'
 
-// The protocol comes from rocketmq-client-nodejs, and of its client nothing but that: its Producer resolves and connects by
-// itself, so no guard could hold; it cannot let go of a call; and after a shutdown its sessions go on for ever.
+// Only the protocol of rocketmq-client-nodejs is used, not its client. Its Producer resolves and connects by itself, past
+// our guard; it cannot cancel a call; and its sessions continue for ever after a shutdown.
 
 export type Client = InstanceType<typeof grpc.MessagingServiceClient>
 type SendCall = Parameters<Client['sendMessage']>
@@ -25,16 +25,16 @@ interface Grpc {
   setLogVerbosity(verbosity: number): void
 }
 
-// The very copy that the generated client checks its credentials against.
+// The same copy that the generated client uses to check its credentials.
 const { credentials, Metadata, logVerbosity, setLogVerbosity } = createRequire(
   import.meta.resolve('rocketmq-client-nodejs')
 )('@grpc/grpc-js') as Grpc
 
-// It writes to stderr what a server sent and what it cannot take.
+// gRPC would write data of a server, and its own errors, to stderr.
 setLogVerbosity(logVerbosity.NONE)
 boundProtobuf()
 
-/** A route of 3,000 queues. What is larger takes longer to read than others can wait. */
+/** Bytes of a route of 3,000 queues. Reading a larger answer would block other work for too long. */
 const answerBytes = 524_288
 const sessionMb = 16
 
@@ -43,12 +43,12 @@ export interface Place {
   port: number
 }
 
-/** A connection to one proxy, shared by all that goes there. */
+/** A connection to one proxy, shared by all its calls. */
 export interface Proxy {
   client: Client
   /** The address that was judged, `ip:port`. */
   address: string
-  /** When it last answered anything, by `performance.now()`. */
+  /** The time of its last answer, by `performance.now()`. */
   heardAt: number
   madeAt: number
   calls: number
@@ -56,7 +56,7 @@ export interface Proxy {
   left: boolean
 }
 
-/** Makes a connection that opens at its first call, to the address that the guard has judged and to no other. */
+/** Makes a connection that opens at its first call, and only to the address that the guard has judged. */
 async function proxyAt(guard: Guard, broker: Broker, place: Place, most: number): Promise<Proxy> {
   const ip = await reach(guard, place)
   const address = at({ host: ip, port: place.port })
@@ -72,7 +72,7 @@ async function proxyAt(guard: Guard, broker: Broker, place: Place, most: number)
       'grpc.enable_channelz': 0,
       'grpc.max_receive_message_length': most,
       'grpc-node.max_session_memory': sessionMb,
-      // Shared ones would be kept after close, and wait for as long as their last failures taught them.
+      // Shared subchannels would stay after close, and keep the backoff of their last failures.
       'grpc.use_local_subchannel_pool': 1
     }
   )
@@ -84,8 +84,8 @@ const connecting = 1
 const patienceMs = 300_000
 
 /**
- * gRPC does not close a connection whose handshake hangs, not even with its client: a new one for each send that was in
- * vain would pile up. After a while another is tried all the same: this machine may be gone for good.
+ * gRPC does not close a connection whose handshake hangs, even if its client is closed: a new connection for each failed send
+ * would pile up. After a while a new one is opened anyway, because the machine may be gone for good.
  */
 const isConnecting = ({ client, madeAt }: Proxy): boolean =>
   client.getChannel().getConnectivityState(false) === connecting && performance.now() - madeAt < patienceMs
@@ -95,15 +95,15 @@ function leave(proxy: Proxy): void {
   if (proxy.calls === 0) proxy.client.close()
 }
 
-/** The connections to the proxies of one RocketMQ, each made when it is first asked for. */
+/** The connections to the proxies of one RocketMQ, each made at its first use. */
 export interface Proxies {
   to(place: Place): Promise<Proxy>
-  /** The next call connects anew, to what the name then stands for. */
+  /** The next call connects anew, and resolves the name again. */
   forget(place: Place, proxy: Proxy): void
   close(): void
 }
 
-/** An answer may have as many bytes as `most`. */
+/** An answer may have at most `most` bytes. */
 export function proxiesOf(guard: Guard, broker: Broker, most = answerBytes): Proxies {
   const proxies = new Map<string, Promise<Proxy>>()
   let isClosed = false
@@ -135,14 +135,14 @@ export function proxiesOf(guard: Guard, broker: Broker, most = answerBytes): Pro
 
 type Done<Answer> = (error: Error | null, answer: Answer) => void
 
-/** One call. `letGo` is given what ends it early. */
+/** One call. `letGo` gets a function that cancels it. */
 export function call<Answer>(
   proxy: Proxy,
   start: (client: Client, done: Done<Answer>) => { cancel(): void },
   letGo: (cancel: () => void) => void = () => {}
 ): Promise<Answer> {
   return new Promise((resolve, reject) => {
-    // Left by another send between its being found and now: a closed client throws.
+    // Another send may have closed the proxy since the lookup: a closed client throws.
     if (proxy.left) return reject(notConnected())
     proxy.calls++
     const ongoing = start(proxy.client, (error, answer) => {
@@ -164,8 +164,8 @@ interface Answers<Answer> {
 }
 
 /**
- * A call that is answered more than once: `ended` resolves when the other end ends it, and rejects with what broke it, or with what
- * `onAnswer` threw.
+ * A call with more than one answer: `ended` resolves when the server ends it, and rejects with the error of the call or of
+ * `onAnswer`.
  */
 export function listen<Answer>(
   proxy: Proxy,
@@ -177,11 +177,11 @@ export function listen<Answer>(
   const answers = start(proxy.client)
   let isBroken = false
   const ended = new Promise<void>((resolve, reject) => {
-    // Heard to its end, also after it was cancelled: an 'error' that nobody listens to ends the process.
+    // The listeners stay, also after a cancel: an 'error' without a listener ends the process.
     answers.on('error', reject)
     answers.on('end', resolve)
     answers.on('data', answer => {
-      // What came with the answer that broke it
+      // Ignores answers that follow the one with the error.
       if (isBroken) return
       proxy.heardAt = performance.now()
       try {
@@ -209,7 +209,7 @@ export function metadata(broker: Broker, id = clientId): Metadata {
   headers.set('x-mq-protocol', 'v2')
   headers.set('x-mq-client-id', id)
   headers.set('x-mq-date-time', now)
-  // Servers know no name for Node here: what they cannot read they refuse.
+  // Servers have no language name for Node, and refuse unknown names.
   headers.set('x-mq-language', 'HTTP')
   headers.set('x-mq-client-version', '5.0.0')
   if (broker.path) headers.set('x-mq-namespace', broker.path)

@@ -24,25 +24,25 @@ import { sleep } from '../../runtime/repeat.ts'
 /** A topic of RocketMQ may not have a dot in its name. */
 const topic = 'ackbox-receipts'
 const group = 'ackbox'
-/** RocketMQ gives no more at once. */
+/** The most messages that RocketMQ returns at once. */
 const batchMost = 32
-/** A proxy that has no messages keeps a question open; one that answers at once would be asked again at once. */
+/** The shortest time between two empty receives. A proxy without messages should keep a receive open, but may answer at once. */
 const restMs = 250
-/** Twice within the time after which it would come again. */
+/** The interval for keeping a message: twice within `invisibleMs`, after which it would come again. */
 const keepMs = 7_000
 const waitMost = 15_000
-/** For what is being handled: after an abort, and when a proxy is gone. */
+/** Times for the receipts being handled: after an abort, and when a proxy is gone. */
 const finishMs = 500
 const settleMs = 5_000
-/** Of a message's headers and of what the protocol wraps around it. */
+/** Bytes of a message's headers and of the protocol around it. */
 const wrapped = 65_536
-/** Of a receipt that was compressed: far above any, and far below the thousandfold that a few bytes may unpack to. */
+/** Bytes of an unpacked receipt: far above any real one, and far below the thousandfold that gzip can reach. */
 const unpackedMost = 131_072
 const propertiesMost = 1_000
 
 /**
- * By the consumer group `ackbox`. What was taken is kept from others for as long as it is in hand here: RocketMQ counts how often it
- * gives a message, and puts it aside after its last time.
+ * Reads as the consumer group `ackbox`. A message stays invisible to others while it is handled here: RocketMQ counts the
+ * deliveries of a message, and sets it aside after the last one.
  */
 export const consume: Consume = async (deps, handle, signal) => {
   const { broker, log } = deps
@@ -52,13 +52,13 @@ export const consume: Consume = async (deps, handle, signal) => {
   let turn = 0
   await keepTaking(log, { broker: broker.name, topic }, waitMost, signal, async onReady => {
     try {
-      // One that is too large takes those with it that come behind it, and they may come together again
+      // A message that is too large also fails the messages behind it, and they may come together again.
       const batch = (): number => (performance.now() < slowUntil ? 1 : batchMost)
       const to = { broker, proxies, topic, group }
       const subscribing = subscribe(to, turn++)
       const consumer = await untilAborted(signal, subscribing)
       if (!consumer) {
-        // Its lines would stay open
+        // Otherwise its streams would stay open.
         void subscribing.then(late => late.close()).catch(() => {})
         return undefined
       }
@@ -78,7 +78,7 @@ export const consume: Consume = async (deps, handle, signal) => {
 
 const tooLarge = unfit(`a message of more than ${messageMost} bytes`).outcome
 
-/** Until the signal aborts, the topic moves, or a proxy is gone. */
+/** Takes messages until the signal aborts, the route changes, or a proxy is gone. */
 async function takeAll(
   { sources, over }: Consumer,
   handle: Handle,
@@ -89,17 +89,17 @@ async function takeAll(
 ): Promise<void> {
   const end = new AbortController()
   const either = anyOf(signal, end.signal)
-  let asked = 0
+  let requested = 0
   const share = Math.max(1, Math.floor(atATime / sources.length))
 
   async function takeFrom(source: Source): Promise<void> {
     while (!either.aborted) {
-      const most = Math.min(share, batch(), hand.room() - asked)
+      const most = Math.min(share, batch(), hand.room() - requested)
       if (most <= 0) {
         await untilAborted(either, hand.oneEnded())
         continue
       }
-      asked += most
+      requested += most
       const since = performance.now()
       let isEmpty = true
       try {
@@ -110,7 +110,7 @@ async function takeAll(
         })
         onReady()
       } finally {
-        asked -= most
+        requested -= most
       }
       const leftMs = since + restMs - performance.now()
       if (isEmpty && leftMs > 0) await sleep(leftMs, either)
@@ -127,7 +127,7 @@ async function takeAll(
   }
 }
 
-/** Hands it over until it is done; what is still in hand after the end comes again. */
+/** Handles a message until it is done. After an abort an unfinished message comes again. */
 async function take(
   message: ReceiptMessage,
   taken: Taken,
@@ -140,14 +140,14 @@ async function take(
   try {
     if (await handled(handle, message, signal)) await taken.acknowledge()
   } catch {
-    // The proxy is gone: it comes again
+    // The proxy is gone: the message comes again.
   } finally {
     letGo()
     signal.removeEventListener('abort', letGo)
   }
 }
 
-/** Of more properties than any message has none is read: without its token it is refused, and said. */
+/** If a message has too many properties, none is read. The receipt then has no token: it is refused, and that is logged. */
 export function replyOf(message: MessageOfTopic): ReceiptMessage {
   const headers: Record<string, string> = {}
   const properties = message.getUserPropertiesMap()
@@ -159,7 +159,7 @@ export function replyOf(message: MessageOfTopic): ReceiptMessage {
   try {
     return { body: gunzipSync(body, { maxOutputLength: unpackedMost }), headers }
   } catch {
-    // Left as it is: it is refused as a receipt, with a log line.
+    // The body stays compressed: the receipt is refused, with a log line.
     return { body, headers }
   }
 }

@@ -1,4 +1,4 @@
-// What a consumer asks of a proxy of RocketMQ: messages, their acknowledgement, and more time for them.
+// The calls of a consumer to a RocketMQ proxy: receive messages, acknowledge them, and extend their invisible time.
 import { createRequire } from 'node:module'
 import definition from 'rocketmq-client-nodejs/proto/apache/rocketmq/v2/definition_pb.js'
 import service from 'rocketmq-client-nodejs/proto/apache/rocketmq/v2/service_pb.js'
@@ -16,29 +16,29 @@ const { Duration } = createRequire(import.meta.resolve('rocketmq-client-nodejs')
 type Span = Parameters<InstanceType<typeof service.ReceiveMessageRequest>['setInvisibleDuration']>[0]
 
 /**
- * A message that was taken comes again after this. Proxies give messages also to a question that was cancelled, so each stop may cost
- * one of them as much; they refuse less than ten seconds.
+ * A received message comes again after this time. Proxies also give messages to a receive that was cancelled, so a stop may
+ * delay such messages by this time. Proxies refuse less than ten seconds.
  */
 export const invisibleMs = 15_000
-/** The same for one that is kept. */
+/** The same for a message that is kept. */
 const keptMs = 60_000
-/** How long a proxy keeps a question for messages open. Proxies make five seconds of less. */
+/** The time that a proxy keeps a receive open. Proxies raise smaller values to five seconds. */
 export const pollMs = 5_000
 export const callMs = 3_000
-/** Beside its messages an answer has a status and a time. */
+/** Parts of an answer that are not messages: it has a status and a time. */
 const answersMost = 10
-/** Of a message's id, and of the handle by which it is acknowledged, which a proxy makes: they have some hundred. */
+/** Characters of a message's id, and of the handle for its acknowledgement. The handle of a proxy has some hundred. */
 const handleMost = 8_192
 
 export type MessageOfTopic = InstanceType<typeof definition.Message>
 /** A message in hand. */
 export interface Taken {
   acknowledge(): Promise<void>
-  /** It stays ours for another minute. */
+  /** Keeps the message invisible to others for another minute. */
   keep(): Promise<void>
 }
 
-/** A broker that holds queues of the topic, and the proxy by which we reach it. */
+/** A broker that holds queues of the topic, reached through a proxy. */
 export interface Source {
   /** Resolves when the answer is complete; each message is handed over as it comes. */
   receive(most: number, signal: AbortSignal, take: Take): Promise<void>
@@ -87,7 +87,7 @@ export async function receive(
     answer => {
       const message = answer.getMessage()
       const status = answer.getStatus()?.getCode()
-      // No message within the time of the question
+      // MESSAGE_NOT_FOUND: no message arrived while the receive was open.
       if (status !== Code.MESSAGE_NOT_FOUND) check(status, topic)
       if (message ? left-- === 0 : others++ > answersMost) throw unfit('more answers than were asked for')
       if (message) take(message, taken(way, message))
@@ -144,7 +144,7 @@ export const everything = (): InstanceType<typeof definition.FilterExpression> =
 export const span = (ms: number): Span => new Duration().setSeconds(ms / 1_000)
 export const deadline = (ms: number): { deadline: number } => ({ deadline: Date.now() + ms })
 
-/** Throws where a proxy says no. A line of an answer that has no status says nothing. */
+/** Throws on a status that is an error. Parts of an answer without a status pass. */
 export function check(code: number | undefined, topic: string): void {
   if (code === undefined || code === Code.OK) return
   if (code === Code.TOPIC_NOT_FOUND || code === Code.NOT_FOUND)

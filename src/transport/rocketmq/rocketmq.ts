@@ -6,7 +6,7 @@ import type { Transport, TransportDeps } from '../types.ts'
 
 export type { RocketmqRequest } from './message.ts'
 
-/** RocketMQ 5 by the gRPC protocol of its proxy. Delivered: the broker's `SEND_OK`. */
+/** RocketMQ 5 by the gRPC protocol of its proxy. `delivered` means the broker's `SEND_OK`. */
 export function rocketmqTransport(deps: TransportDeps): Transport<RocketmqRequest> {
   return brokerTransport<RocketmqRequest, RocketmqCluster, Message>('rocketmq', deps, {
     open: broker => rocketmqCluster(deps, broker),

@@ -6,7 +6,7 @@ type NotDelivered = Exclude<Outcome, { kind: 'delivered' }>
 
 const { Code } = definition
 
-/** What the proxy's own codes come to, for one that takes messages. */
+/** The outcomes of the proxy's own codes, for sends. */
 const verdicts: Readonly<Record<number, NotDelivered>> = {
   [Code.ILLEGAL_TOPIC]: failed('bad_request: invalid topic name'),
   [Code.ILLEGAL_MESSAGE_TAG]: failed('bad_request: invalid character in the tag'),
@@ -17,7 +17,7 @@ const verdicts: Readonly<Record<number, NotDelivered>> = {
   ),
   [Code.ILLEGAL_DELIVERY_TIME]: failed('bad_request: the delay is longer than the broker allows'),
   [Code.MESSAGE_BODY_EMPTY]: failed('bad_request: the body is empty'),
-  // Also for a moment after a broker's start, when the proxy does not know the topic's type yet: so never for good.
+  // Also happens shortly after a broker's start, when the proxy does not know the topic's type yet. So it is never `refused`.
   [Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE]: failed(
     'target_type: the topic does not take such messages now'
   ),
@@ -32,13 +32,13 @@ const verdicts: Readonly<Record<number, NotDelivered>> = {
   [Code.TOO_MANY_REQUESTS]: failed('busy: too many requests')
 }
 
-/** Undefined: it said OK. */
+/** Undefined: the code is OK. */
 export function verdictOf(code: number): NotDelivered | undefined {
   if (code === Code.OK) return undefined
   return verdicts[code] ?? failed(`broker: ${code}`)
 }
 
-/** What gRPC itself failed with, as far as we tell its codes apart. */
+/** The error codes of gRPC that we distinguish. */
 const codes = {
   cancelled: 1,
   deadline: 4,
@@ -64,18 +64,18 @@ export const isUnavailable = (error: unknown): boolean =>
 export const isAway = (error: unknown): boolean =>
   isUnavailable(error) || (isCallError(error) && error.code === codes.deadline)
 
-/** An answer had more bytes than may come; also where a server has too much to do. */
+/** An answer had more bytes than allowed. A server that is overloaded has the same code. */
 export const isTooLarge = (error: unknown): boolean => isCallError(error) && error.code === codes.exhausted
 
-/** What a call fails with for which there is no connection any more. */
+/** The error of a call whose connection was closed before it started. */
 export const notConnected = (): Error =>
   Object.assign(new Error('left'), { code: codes.unavailable, details: 'No connection: left' })
 
-/** No connection came about: nothing was sent, so another address may be tried at once. */
+/** No connection was opened: nothing was sent, so another address may be tried at once. */
 export const wasNotSent = (error: unknown): boolean =>
   isCallError(error) && error.code === codes.unavailable && error.details.startsWith('No connection')
 
-/** What a call that got no answer came to. gRPC's text is read for its cause and never shown. */
+/** The outcome of a call without an answer. gRPC's text is only searched for the cause, and never shown. */
 export function failureOfCall(error: unknown): NotDelivered {
   if (!isCallError(error)) return failureOf(error)
   if (error.code === codes.deadline) return failed('timeout')
