@@ -198,6 +198,6 @@ function dialectOf(name: string, driver: string | undefined): Dialect {
   if (driver !== undefined && /^(?:pg|postgres|aurora-postgres)/i.test(driver)) return 'postgres'
   if (driver !== undefined && /^(?:mysql|mariadb|aurora-mysql)/i.test(driver)) return 'mysql'
   throw new AdapterError(
-    `${name} cannot tell the database${driver === undefined ? '' : ` from '${driver}'`}: call ${name}(tx, 'postgres') or ${name}(tx, 'mysql').`
+    `${name} cannot detect the database${driver === undefined ? '' : ` from '${driver}'`}: call ${name}(tx, 'postgres') or ${name}(tx, 'mysql').`
   )
 }

@@ -24,7 +24,7 @@ const en: Texts = {
     TLS: 'The certificate of the downstream is not valid.',
     REJECTED: 'A row of the outbox is not a valid task. Correct it, or remove it.',
     DEPENDENCY_FAILED: 'The task waits for another one, which failed.',
-    PREPARED_STUCK: 'The producer does not say whether the half message is committed.',
+    PREPARED_STUCK: 'The producer has not answered whether the half message is committed.',
     KEY_HELD:
       'A FAILED delivery holds its orderingKey. Those behind it wait until it is redelivered, settled or released.',
     MISMATCH: 'A reconciliation found differences between Ackbox and the downstream.',

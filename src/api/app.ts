@@ -142,7 +142,7 @@ function bareApp(deps: ApiDeps, limits: Partial<ConnectionLimits>): App {
   app.addHook('onRoute', route => {
     for (const method of [route.method].flat()) {
       const needed = accessTo(method, route.url)
-      if (!needed) throw new Error(`${method} ${route.url} is not in api/access.ts: say who may call it`)
+      if (!needed) throw new Error(`${method} ${route.url} is not in api/access.ts: add its scopes`)
       known.add(method, route.url)
       if (needed !== 'open') route.onRequest = [keyed(needed)]
     }

@@ -81,7 +81,9 @@ export function dtmRoutes(app: App, deps: ApiDeps, targets: DtmTargets): void {
       if (operation === 'prepare') await prepare(deps, message, task)
       else await submit(deps, caller, task)
       if (operation === 'submit' && message.wait_result && !(await isDone(deps, caller, message, request)))
-        return reply.code(425).send({ dtm_result: 'ONGOING', message: 'it is committed, and not done yet' })
+        return reply
+          .code(425)
+          .send({ dtm_result: 'ONGOING', message: 'committed, but not all steps are HANDLED yet' })
       return { dtm_result: 'SUCCESS' }
     }
   )
@@ -117,10 +119,7 @@ function messageOf(body: unknown): Message {
   const kind = members['trans_type']
   // Before the schema is checked: another kind has other members.
   if (typeof kind === 'string' && kind !== 'msg')
-    throw refusal(
-      'trans_type',
-      `${kind} is not offered: of DTM's transactions only msg, the two-phase message, is`
-    )
+    throw refusal('trans_type', `${kind} is not offered: only msg, the two-phase message, is`)
   for (const [member, why] of notOffered) if (isSet(members[member])) throw refusal(member, why)
   const { protocol } = members
   if (isSet(protocol) && protocol !== 'http') throw refusal('protocol', 'only http is offered')
@@ -213,7 +212,10 @@ function delayOf({ custom_data: data }: Message): { delayMs: number } | null {
 
 async function prepare(deps: ApiDeps, message: Message, request: TaskRequest): Promise<void> {
   if (!isSet(message.query_prepared))
-    throw refusal('query_prepared', 'is needed to prepare: without it nobody could be asked how it ended')
+    throw refusal(
+      'query_prepared',
+      'is required to prepare: Ackbox calls it to learn whether the message is committed'
+    )
   const after = message.timeout_to_fail ? message.timeout_to_fail * 1000 : 35_000
   const { status } = await acceptStep(deps, {
     ...request,

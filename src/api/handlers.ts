@@ -36,10 +36,10 @@ export function handlerRoutes(app: App, deps: ApiDeps): void {
       bodyLimit: 288 * 1024,
       schema: {
         tags: ['ops'],
-        summary: 'What its downstreams would be sent for a task',
+        summary: 'The requests that its downstreams would get for a task',
         operationId: 'dryRun',
         description:
-          'Nothing is stored and nothing is sent. The handler makes its requests; its `beforeSend` is not called. What logs in somewhere is shown as `[masked]`.',
+          'Nothing is stored and nothing is sent. The handler makes its requests; its `beforeSend` is not called. Credentials are shown as `[masked]`.',
         params: codeParams,
         body: dryRunBody.meta({ 'x-examples': dryRunExamples }),
         response: {

@@ -35,6 +35,9 @@ const policy = [
   "trusted-types 'none'"
 ].join('; ')
 
+/** Weight 0 refuses it (RFC 9110, 12.5.3). */
+const acceptsGzip = /\bgzip\b(?!\s*;\s*q=0(?:\.0*)?\s*(?:,|$))/
+
 /** The dashboard: files that `npm run build` made, from memory. Its pages are paths under /ui, all answered with one document. */
 export function uiRoutes(app: App): void {
   const folder = join(packageRoot, 'dist/ui')
@@ -52,11 +55,12 @@ export function uiRoutes(app: App): void {
       'cross-origin-resource-policy': 'same-origin',
       'permissions-policy': 'camera=(), geolocation=(), microphone=()',
       'cache-control': 'no-cache',
+      vary: 'accept-encoding',
       etag: file.etag
     })
     if (request.headers['if-none-match']?.includes(file.etag)) return reply.code(304).send()
-    void reply.type(file.type).header('vary', 'accept-encoding')
-    return /\bgzip\b/.test(request.headers['accept-encoding'] ?? '')
+    void reply.type(file.type)
+    return acceptsGzip.test(request.headers['accept-encoding'] ?? '')
       ? reply.header('content-encoding', 'gzip').send(file.gzipped)
       : reply.send(file.bytes)
   }

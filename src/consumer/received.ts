@@ -119,7 +119,7 @@ export async function keep({ tx, key, mark }: First, result: string | undefined)
 class Ended extends AdapterError {
   constructor() {
     super(
-      'The database has ended this transaction, as it does at a deadlock, while the work went on: the error must end the work, which then comes again.'
+      'The database ended this transaction, for example after a deadlock, and the work went on. Let the error end the work. It is repeated then.'
     )
   }
 }

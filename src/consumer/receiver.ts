@@ -86,7 +86,7 @@ export function receiver<Db extends Database<unknown> | PostgresJs>(
     if (url === undefined && !task.callbackUrl) task.callbackToken = undefined
     if (task.forgetAfter.getTime() + marginMs < Date.now())
       throw new TooOld(
-        `Whether ${task.webhookId} was handled may be forgotten: it was to be sent until ${task.forgetAfter.toISOString()}.`
+        `The record of ${task.webhookId} may be deleted already: Ackbox sends it only until ${task.forgetAfter.toISOString()}.`
       )
     return task
   }

@@ -123,7 +123,7 @@ type Grouped = Omit<FailureGroup, 'example'> & { lastId: string }
 
 function grouped(parts: readonly PartRow[]): Grouped {
   const [first] = parts
-  if (!first) throw new Error('a group has a part')
+  if (!first) throw new Error('a group without rows')
   const sum = (name: 'failed' | 'failures' | 'again') => parts.reduce((total, part) => total + part[name], 0)
   const histogram = Array.from({ length: bucketCount }, () => 0)
   for (const part of parts) {

@@ -56,7 +56,7 @@ export function producerAsker({
   return async claim => {
     const { task, check, preparedAt } = claim
     const { checkBack, dtm } = handlers.get(task.messageCode) ?? {}
-    if (!checkBack) return nothing('no handler here says where to ask')
+    if (!checkBack) return nothing('no handler of this process has a checkBack')
     let request: HttpRequest
     try {
       const where = checked(await inHookTime('checkBack', checkBack({ task })))
@@ -89,7 +89,7 @@ export function producerAsker({
       return { answer: state, reason: null }
     if (outcome.kind === 'delivered' && state) return { answer: state, reason: null }
     if (outcome.kind === 'delivered' || outcome.reason === 'not_accepted')
-      return nothing(dtm ? 'not answered as DTM asks' : 'not answered with 200 and a state')
+      return nothing(dtm ? 'the answer is not in the form of DTM' : 'not answered with 200 and a state')
     return nothing(outcome.reason)
   }
 }

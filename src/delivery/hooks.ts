@@ -48,6 +48,6 @@ export function inHookTime<T>(name: string, returned: T | PromiseLike<T>): T | P
 
 /** JavaScript may return anything. PostgreSQL would refuse a bad value, and the delivery would wait until its lease ends. */
 export function postponed(ms: number): number {
-  if (!Number.isFinite(ms)) throw new TypeError(`beforeSend asks for postponeMs: ${String(ms)}`)
+  if (!Number.isFinite(ms)) throw new TypeError(`beforeSend returned postponeMs: ${String(ms)}`)
   return Math.min(Math.max(0, ms), longestMs)
 }

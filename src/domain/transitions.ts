@@ -42,7 +42,7 @@ export const moves = {
     to: 'WAITING',
     tries: 0,
     clock: 'now, or its start time',
-    who: 'whoever ends the last one it waits for, accept, dispatcher',
+    who: 'the process that ends the last task it waits for, accept, dispatcher',
     when: 'every task that it waits for is HANDLED, and it is the head of its orderingKey'
   },
   promote: {
@@ -50,7 +50,7 @@ export const moves = {
     to: 'IN_FLIGHT',
     tries: -1,
     clock: 'now + lease',
-    who: 'whoever ends the one before it, dispatcher',
+    who: 'the process that ends the delivery before it, dispatcher',
     when: 'it is the head of its orderingKey, waits for no other task, is due, and its downstream has room'
   },
   release: {

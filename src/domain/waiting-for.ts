@@ -155,7 +155,7 @@ const inEnglish: Sentence = (waiting, left, clock, counts) => {
     case 'WORKER':
       return 'No worker is running.'
     case 'DISPATCHER':
-      return waiting.missing ? 'No dispatcher is running.' : 'A dispatcher releases it at its next look.'
+      return waiting.missing ? 'No dispatcher is running.' : 'A dispatcher releases it in its next sweep.'
   }
 }
 

@@ -167,7 +167,7 @@ async function launch({ binary, runAs, dataDir, port, settings }: Launch): Promi
 function readFrom(log: number, from: number): string {
   const bytes = Buffer.alloc(Math.min(fs.fstatSync(log).size - from, 64_000))
   fs.readSync(log, bytes, 0, bytes.length, from)
-  return bytes.toString() || 'it said nothing'
+  return bytes.toString() || 'no output'
 }
 
 async function answers(port: number, password: string): Promise<'yes' | 'not yet' | 'wrong password'> {

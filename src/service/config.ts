@@ -153,8 +153,10 @@ export function readFailpoints(text: string | undefined, env: Env): Map<Failpoin
 
 function complaint(issue: z.core.$ZodIssue, given: Env): string {
   const name = String(issue.path[0])
-  const hidden = /SECRET|URL/.test(name) // never print a password
-  return `${name} ${issue.message}${hidden ? '' : `, but is ${JSON.stringify(given[name])}`}`
+  const value = JSON.stringify(given[name]) ?? ''
+  // Never print a password: in a URL it stands before the @.
+  const isHidden = /SECRET|URL/.test(name) || value.includes('@')
+  return `${name} ${issue.message}${isHidden ? '' : `, but is ${value}`}`
 }
 
 function toConfig(

@@ -28,6 +28,7 @@ interface Media {
 }
 interface Described {
   openapi: string
+  tags: { name: string; description: string }[]
   paths: Record<
     string,
     Record<
@@ -35,6 +36,7 @@ interface Described {
       {
         summary?: string
         operationId?: string
+        tags: string[]
         requestBody?: { content: Record<string, Media> }
         responses: Record<string, { content?: Record<string, Media> }>
       }
@@ -58,7 +60,7 @@ t.test('the committed description is the one the code gives', async t => {
 })
 
 t.test('every route is described, with a summary and a name of its own', async t => {
-  const { paths, openapi } = await described()
+  const { paths, openapi, tags } = await described()
   t.equal(openapi, '3.1.0')
   const told = Object.entries(paths).flatMap(([url, methods]) =>
     Object.entries(methods).map(([method, one]) => ({ route: `${method.toUpperCase()} ${url}`, ...one }))
@@ -66,6 +68,8 @@ t.test('every route is described, with a summary and a name of its own', async t
   const names = told.map(one => one.operationId)
   t.equal(new Set(names).size, told.length)
   for (const one of told) t.ok(one.summary, one.route)
+  const declared = tags.map(({ name }) => name)
+  t.same(new Set(told.flatMap(one => one.tags)), new Set(declared), 'every tag has a description')
   const routes = Object.keys(access)
     .filter(route => !/docs|openapi|dtmsvr|GET \/(?:ui.*)?$/.test(route)) // DTM's are its own, and described in docs/dtm.md
     .map(route => route.replace(/:(\w+)/g, '{$1}'))

@@ -141,7 +141,9 @@ t.test('the pages run no script and no style but their own, wherever they are as
     t.match(file, { statusCode: 200, headers: { 'content-encoding': 'gzip' } }, link)
     bytes += file.rawPayload.length
     const again = await app.inject({ url: link, headers: { 'if-none-match': String(file.headers.etag) } })
-    t.equal(again.statusCode, 304)
+    t.match(again, { statusCode: 304, headers: { vary: 'accept-encoding' } })
+    const plain = await app.inject({ url: link, headers: { 'accept-encoding': 'gzip;q=0, br' } })
+    t.equal(plain.headers['content-encoding'], undefined, 'weight 0 refuses gzip')
   }
   t.ok(bytes > 10_000 && bytes <= 120 * 1_024, `${bytes} bytes in all`)
   t.equal((await app.inject('/ui/nothing.js')).statusCode, 404)

@@ -16,7 +16,7 @@ interface Event {
 
 /** Names that a variable completes, with what the sources put in. */
 const completed: Record<string, (text: string) => string[]> = {
-  '`${what}.failed`': text => [...text.matchAll(/\bfailed\('(\w+)'\)/g)].map(([, what]) => `${what}.failed`),
+  '`${name}.failed`': text => [...text.matchAll(/\bfailed\('(\w+)'\)/g)].map(([, name]) => `${name}.failed`),
   '`doctor.${level}`': () => ['doctor.fix', 'doctor.warn']
 }
 

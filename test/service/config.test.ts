@@ -30,6 +30,7 @@ t.test('DTM is off, and on with the servers that its messages may call', t => {
     complaint({ DTM: 'on', DTM_TARGETS: 'http://shop' }),
     /^DTM_TARGETS must be names and origins, .* but is "http:\/\/shop"$/
   )
+  t.notMatch(complaint({ DTM: 'on', DTM_TARGETS: 'shop=http://u:hunter2@shop' }), /hunter2/)
   t.end()
 })
 

@@ -293,6 +293,13 @@ export const rows: Row[] = [
     failed(/^accepted_threw: TypeError/),
     ({ json }) => (json as { code: number }).code === 0
   ),
+  kept(
+    'accepted returns null, as JavaScript allows',
+    answer(200, 'null'),
+    failed('not_accepted'),
+    (({ json }) => json && (json as { ok: boolean }).ok) as Accepted
+  ),
+  kept('accepted returns an object', ok, failed('not_accepted'), (() => ({})) as unknown as Accepted),
   kept('accepted is async and rejects', ok, failed('accepted_async'), (async () => {
     throw new Error('unhandled')
   }) as unknown as Accepted),

@@ -108,9 +108,12 @@ export function judgedBy(accepted: Accepted, answer: Answer): Verdict | { wrong:
   try {
     const verdict: unknown = accepted(answer)
     // Plain JavaScript allows an `async accepted`. Its rejection must not end the process.
-    if (!(verdict instanceof Promise)) return verdict as Verdict
-    verdict.catch(() => {})
-    return { wrong: 'accepted_async' }
+    if (verdict instanceof Promise) {
+      verdict.catch(() => {})
+      return { wrong: 'accepted_async' }
+    }
+    // It also allows `json && json.ok`, which is null for the answer null.
+    return verdict === true || verdict === 'refused' ? verdict : false
   } catch (error) {
     return { wrong: `accepted_threw: ${String(error).slice(0, 200)}` }
   }

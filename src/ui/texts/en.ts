@@ -72,7 +72,7 @@ export const en = {
     light: 'light',
     dark: 'dark',
     keyboard: 'Keyboard',
-    partial: 'Not everything was looked at: there may be more.',
+    partial: 'Not all rows were searched: there may be more.',
     ago: (text: string) => `${text} ago`,
     missing: 'This server does not offer this yet.',
     noBody: 'The body is shown to keys with tasks:read.',
@@ -111,7 +111,8 @@ export const en = {
       `None of the ${n} is SENDING or FAILED: each is HANDLED, or was deleted by hand.`,
     open: (n: number) => `${n} are still on their way.`,
     again: (n: number) => `${n} FAILED again.`,
-    lost: (n: number) => `${n} were skipped: somebody was faster, or they need force one by one.`,
+    lost: (n: number) =>
+      `${n} were skipped: already changed by somebody else, or they need force one by one.`,
     running: 'Running now',
     list: 'What it took',
     by: 'Asked by'
