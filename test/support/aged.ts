@@ -1,9 +1,9 @@
-// Tasks of long ago, for retention.
+// Old tasks, for tests of retention.
 import type { Sql } from '../../src/db/pool.ts'
 
 const statusNumber = { HANDLED: 1, FAILED: 2, DELETED: -1, SENDING: 0 } as const
 
-/** Tasks as they would lie there if they had been posted `days` ago, each with an attempt, a receipt and an alarm. */
+/** Inserts `n` tasks that look as if they were posted `days` ago, each with an attempt, a receipt and an alarm. */
 export async function age(
   sql: Sql,
   { name, n, days, status }: { name: string; n: number; days: number; status: keyof typeof statusNumber }
@@ -35,7 +35,7 @@ export async function age(
       case when ${number}::int = 0 then now() + interval '2 s' end, 1, 9, false,
       case ${number}::int when 2 then 'SEND_EXHAUSTED' when -1 then 'DELETED' end,
       case when ${number}::int = 1 then at end, case when ${number}::int = 1 then 'send' end, at, at,
-      -- Its first attempt was yesterday: the receivers do not forget it yet.
+      -- The round began yesterday, so the receivers have not forgotten the task yet.
       now() - interval '1 day'
     from made`
 }

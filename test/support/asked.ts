@@ -2,7 +2,7 @@ import type { TaskRequest } from '../../src/delivery/accept.ts'
 
 let posted = 0
 
-/** A task as the API hands it on. */
+/** A task request as the API passes it to `accept`. */
 export function asked(more: Partial<TaskRequest> = {}): TaskRequest {
   const messageBody = more.messageBody ?? `{"orderId":"${++posted}"}`
   return {

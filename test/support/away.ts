@@ -4,20 +4,20 @@ import type { Cluster } from '../../src/delivery/cluster.ts'
 import { blackHole } from './blackhole.ts'
 import { testDb } from './postgres.ts'
 
-/** A pool whose way to PostgreSQL can be cut off. */
+/** A pool whose connections to PostgreSQL can be cut off. `direct` is a pool without the proxy. */
 export async function throughBlackHole(
   t: Test
 ): Promise<{ hole: Awaited<ReturnType<typeof blackHole>>; sql: Sql; direct: Sql }> {
   const { url, sql: direct } = await testDb(t)
-  const way = new URL(url)
-  const hole = await blackHole(t, { host: way.hostname, port: Number(way.port) })
-  way.port = String(hole.port)
-  const sql = openDb(way.href, { max: 8, silenceMs: 20_000 })
+  const proxied = new URL(url)
+  const hole = await blackHole(t, { host: proxied.hostname, port: Number(proxied.port) })
+  proxied.port = String(hole.port)
+  const sql = openDb(proxied.href, { max: 8, silenceMs: 20_000 })
   t.teardown(() => sql.end({ timeout: 1 }))
   return { hole, sql, direct }
 }
 
-/** As the process itself does once a second: looks until the database answers. */
+/** Refreshes until the database answers, as the process itself does once a second. */
 export async function backAgain(around: Cluster): Promise<void> {
   while (around.isDatabaseAway()) await around.refresh().catch(() => {})
 }

@@ -10,7 +10,7 @@ export interface Balancer {
 
 const pollMs = 100
 
-/** As simple as one can be: goes by /readyz, in turn, and never sends a request twice. */
+/** A minimal load balancer: round robin over the backends whose /readyz is OK. It never sends a request twice. */
 export async function balancer(t: Test, backends: readonly string[]): Promise<Balancer> {
   const agent = new Agent({ keepAlive: true })
   let ready = [...backends]
@@ -22,11 +22,11 @@ export async function balancer(t: Test, backends: readonly string[]): Promise<Ba
           await answer.arrayBuffer()
           return answer.ok
         })
-        // Who is only slow stays; who refuses goes.
+        // A backend that is only slow stays; a backend that refuses is removed.
         .catch((err: unknown) => (err instanceof Error && err.name === 'TimeoutError' ? undefined : false))
         .then(ok => {
           if (ok !== undefined && ok !== ready.includes(backend))
-            ready = ok ? [...ready, backend] : ready.filter(one => one !== backend)
+            ready = ok ? [...ready, backend] : ready.filter(other => other !== backend)
         })
     }
   }, pollMs)

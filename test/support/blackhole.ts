@@ -30,7 +30,7 @@ export async function blackHole(t: Test, target: { host: string; port: number })
       })
       socket.on('close', () => {
         open.delete(socket)
-        // In a black hole nobody hears of a close either.
+        // While packets are swallowed, the other side does not see a close either.
         if (!swallowing) other.destroy()
       })
     }
@@ -48,18 +48,18 @@ export async function blackHole(t: Test, target: { host: string; port: number })
     swallow() {
       swallowing = true
     },
-    /** As when the server is stopped: what is open is cut, and whoever comes is sent away. */
+    /** As when the server is stopped: open connections are cut, and new ones are refused. */
     refuse() {
       refusing = true
       cut()
     },
-    /** Bytes that were swallowed are gone: what is still connected is cut, as a peer would after its resets. */
+    /** Swallowed bytes are lost, so open connections are cut, as a peer would reset them. */
     heal() {
       swallowing = false
       refusing = false
       cut()
     },
-    /** As `heal`, but the old connections stay, silent for ever: only timeouts of our own can get away from them. */
+    /** As `heal`, but the old connections stay open and silent for ever: only our own timeouts can end them. */
     healForNewOnly() {
       for (const socket of open) socket.removeAllListeners('data').resume()
       swallowing = false

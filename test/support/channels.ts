@@ -1,4 +1,4 @@
-// Channels of alarms for tests: one that answers what the test says, and the way of an alarm to all of them.
+// Alarm channels for tests: a channel whose answers the test sets, and the functions that send alarms to channels.
 import type { Rule } from '../../src/alarm/channel-config.ts'
 import type { AlarmChannel, AlarmMessage, Sent } from '../../src/alarm/types.ts'
 import { routeAlarms, tellChannel } from '../../src/alarm/tell.ts'
@@ -7,7 +7,7 @@ import type { Logger } from '../../src/runtime/logger.ts'
 
 export interface ScriptedChannel extends AlarmChannel {
   messages: AlarmMessage[]
-  /** What it says to the next messages; true by default. */
+  /** Its answer to the next messages; true by default. */
   answer: (message: AlarmMessage) => Sent | Promise<Sent>
 }
 
@@ -34,7 +34,7 @@ export function scriptedChannel(
   return channel
 }
 
-/** All that is due now, in these channels. */
+/** Sends all alarms that are due now to these channels. */
 export async function told(
   { sql, log }: { sql: Sql; log: Logger },
   ...channels: AlarmChannel[]
@@ -45,7 +45,7 @@ export async function told(
   for (const channel of channels) while (await tellChannel({ sql, metrics, log, signal }, channel, true));
 }
 
-/** Time passes for the channels. */
+/** Makes time pass for the channels. */
 export async function laterForChannels(sql: Sql, interval: string): Promise<void> {
   await sql.begin(async tx => {
     await tx`update alarm_group set next_action_at = next_action_at - ${interval}::interval,

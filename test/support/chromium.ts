@@ -1,4 +1,4 @@
-// A real browser for the tests of pages: the Chromium of the system, driven by playwright-core.
+// A real browser for the tests of pages: the system's Chromium, driven by playwright-core.
 import { existsSync } from 'node:fs'
 import { chromium, type Page } from 'playwright-core'
 import type { Test } from 'tap'
@@ -9,15 +9,15 @@ const none = `no Chromium: put one at ${paths[0]}`
 
 export interface Watched {
   page: Page
-  /** What the console said of errors, what the page threw, and requests that did not stay on loopback. */
+  /** Errors and warnings of the console, uncaught errors of the page, and requests that left loopback. */
   wrong: string[]
 }
 
-/** A page in a fresh profile, with `flags` of Chromium's own; undefined: the test is skipped, or with CI=true failed. */
+/** A page in a fresh profile. `flags` are passed to Chromium. Undefined: no Chromium; the test is skipped, or fails with CI=true. */
 export async function browser(t: Test, flags: readonly string[] = []): Promise<Watched | undefined> {
   const executablePath = paths.find(path => existsSync(path))
   if (executablePath === undefined) {
-    // On a build machine a silent skip would be a hole in the net.
+    // On a build machine a silent skip would hide that these tests do not run.
     if (process.env['CI'] === 'true') t.fail(none)
     else t.comment(`SKIP ${none}`)
     return undefined
@@ -40,7 +40,7 @@ export async function browser(t: Test, flags: readonly string[] = []): Promise<W
   })
   t.teardown(() => context.close())
   const page = context.pages()[0] ?? (await context.newPage())
-  // It only ends a hang: a busy machine takes long.
+  // Long, as it only ends a hang: a busy machine is slow.
   page.setDefaultTimeout(60_000)
   const wrong: string[] = []
   page.on('console', message => {

@@ -6,28 +6,28 @@ import { runPostmaster, stopPostmaster } from '../../src/embedded/postmaster.ts'
 import { folder } from './service.ts'
 import { dataRoot } from './memory.ts'
 
-/** A DATA_DIR whose PostgreSQL has been made, as from a second start on: making one syncs a thousand files to the disk. */
+/** A DATA_DIR with an initialized PostgreSQL, as at a second start: each initdb would sync a thousand files to the disk. */
 export async function dataFolder(t: Test): Promise<string> {
   const dataDir = folder(t)
   copy(await made(), dataDir)
   return dataDir
 }
 
-/** Goes with the binaries that made it. */
+/** The template cluster. It is in node_modules, so that it is removed together with the binaries that made it. */
 const kept = path.resolve(import.meta.dirname, '../../../node_modules/.cache/test-cluster')
 
-/** One for all test files: whoever comes first makes it. */
+/** The template for all test files. The first caller makes it. */
 async function made(): Promise<string> {
   if (existsSync(kept)) return kept
   const dataDir = mkdtempSync(path.join(dataRoot, 'ackbox-test-cluster-'))
-  // As root PostgreSQL runs as another user, who must get in.
+  // When root runs the tests, PostgreSQL runs as another user, which needs access.
   chmodSync(dataDir, 0o755)
   mkdirSync(path.dirname(kept), { recursive: true })
   const beside = mkdtempSync(`${kept}-`)
   try {
     const { pid } = await runPostmaster({ dataDir })
     await stopPostmaster({ pid, dataDir })
-    // Copies that run at once would all ask for its port of last time.
+    // Without its last port: copies that run at the same time would all try to use it.
     for (const name of ['port', 'postgres.log']) rmSync(path.join(dataDir, name), { force: true })
     copy(dataDir, beside)
     try {
@@ -36,12 +36,12 @@ async function made(): Promise<string> {
       if (!existsSync(kept)) throw err
     }
   } finally {
-    for (const one of [dataDir, beside]) rmSync(one, { recursive: true, force: true })
+    for (const dir of [dataDir, beside]) rmSync(dir, { recursive: true, force: true })
   }
   return kept
 }
 
-/** With the owners. */
+/** Keeps the owners of the files. */
 export function copy(from: string, to: string): void {
   const { status, stderr } = spawnSync('cp', ['-a', `${from}/.`, to], { encoding: 'utf8' })
   if (status !== 0) throw new Error(`cp: ${stderr}`)

@@ -1,4 +1,4 @@
-// A client that counts the statements that go through it. A statement may be made of fragments: only what is awaited is one.
+// A client that counts its statements. Statements and fragments are made by the same call: only an awaited query is counted.
 import type { Sql } from '../../src/db/pool.ts'
 
 export interface Counted {

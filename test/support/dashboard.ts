@@ -1,4 +1,4 @@
-// The dashboard before a real browser: a service whose downstream fails.
+// The dashboard in a real browser, with a service whose downstream fails.
 import path from 'node:path'
 import type { Test } from 'tap'
 import type { Page } from 'playwright-core'
@@ -13,7 +13,7 @@ import { until } from './until.ts'
 const broken = (taskNo: string) =>
   `{"error":"stock ${taskNo.length} of ${taskNo} cannot be booked: the warehouse is closed"}`
 
-/** A service whose downstream fails, with `n` FAILED tasks, and a browser before it. */
+/** A service whose downstream fails, with `n` FAILED tasks, and a browser for its dashboard. Undefined: no browser. */
 export async function failedTasks(t: Test, n: number) {
   const watched = await browser(t)
   if (!watched) return undefined
@@ -40,7 +40,7 @@ export async function failedTasks(t: Test, n: number) {
     })
     return { status: answer.status, body: (await answer.json()) as Record<string, unknown> }
   }
-  /** These FAIL: their downstream is broken, and they have one try. */
+  /** Posts these tasks and waits until they are FAILED: their downstream is broken, and they have one try. */
   const fail = async (names: readonly string[]) => {
     const before = (await tally(sql))['FAILED'] ?? 0
     const posted = await eachOf(names, async taskNo => {
@@ -62,7 +62,7 @@ export async function signIn(page: Page, url: string, key: string): Promise<void
   await page.locator('header nav').waitFor()
 }
 
-/** `SCREENSHOTS=folder` keeps the photographs; docs/dashboard.md shows some of them. */
+/** The folder for screenshots. Without SCREENSHOTS none are taken. docs/dashboard.md shows some of them. */
 export const screenshots = process.env['SCREENSHOTS']
 
 export async function photograph(page: Page, name: string, fullPage = false): Promise<void> {

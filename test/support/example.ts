@@ -1,19 +1,19 @@
-// An example of examples/, run by its command as a user runs it.
+// Runs an example of examples/ by its command, as a user does.
 import path from 'node:path'
 import type { Test } from 'tap'
 import { program, type Program } from './program.ts'
 
 const runner = path.resolve(import.meta.dirname, '../../examples/run.js')
 
-/** Starts `npm run example -- …`, but for the build. */
+/** Starts `npm run example -- …`, without the build. */
 export function example(t: Test, ...args: string[]): Program {
   const running = program(t, process.execPath, [runner, ...args], { env: {} })
-  // Asked to end before it is killed: it ends what it started.
+  // SIGTERM before the SIGKILL: it must end the processes that it started.
   t.teardown(() => running.stop('SIGTERM'))
   return running
 }
 
-/** Runs it to its end, and asserts that what must hold holds. Gives what it said. */
+/** Runs it to its end, and asserts that its own checks passed. Returns its output. */
 export async function holds(t: Test, ...args: string[]): Promise<readonly string[]> {
   const { exited, lines } = example(t, ...args)
   const code = await exited

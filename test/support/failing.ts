@@ -1,14 +1,14 @@
-// A downstream that answers 500 with a reason until it is mended, and then 200.
+// A downstream that answers 500 with a reason until it is mended, and 200 after that.
 import { createServer } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import type { Test } from 'tap'
 
 export interface Failing {
   url: string
-  /** From now on it takes everything. */
+  /** From now on it answers 200. */
   mend: () => void
   break: (answer?: (taskNo: string) => string) => void
-  /** taskNos that were answered 200, as often as they were. */
+  /** The taskNo of each request that was answered 200, with repeats. */
   taken: string[]
   /** The callback token of the last attempt of a task. */
   tokens: Map<string, string>

@@ -1,4 +1,4 @@
-// The second phase of half messages over a story of test/support/setup.ts, and a producer that is asked over real HTTP.
+// The second phase of half messages on a story of test/support/setup.ts, and a producer that is checked over real HTTP.
 import { once } from 'node:events'
 import { createServer, type IncomingHttpHeaders } from 'node:http'
 import type { AddressInfo } from 'node:net'
@@ -24,9 +24,9 @@ export interface SeenCheck {
 export interface Producer {
   url: string
   checks: SeenCheck[]
-  /** What it answers: a state, whatever else as it is written, or nothing at all. */
+  /** Its answer: a state, a reply with a status and a body, or no answer ('hang'). */
   answer: (check: SeenCheck) => Reply | Promise<Reply>
-  /** Resolves when so many checks have come. */
+  /** Resolves when this many checks have arrived. */
   asked(count: number): Promise<void>
 }
 
@@ -44,9 +44,9 @@ export async function producer(t: Test, first: Producer['answer'] = () => 'UNKNO
         headers,
         body: Buffer.concat(chunks).toString()
       }
-      one.checks.push(seen)
-      for (const each of waiting) if (one.checks.length >= each.count) each.resolve()
-      void Promise.resolve(one.answer(seen)).then(reply => {
+      self.checks.push(seen)
+      for (const waiter of waiting) if (self.checks.length >= waiter.count) waiter.resolve()
+      void Promise.resolve(self.answer(seen)).then(reply => {
         if (reply === 'hang') return
         if (typeof reply === 'object') response.writeHead(reply.status).end(reply.body)
         else response.writeHead(200).end(JSON.stringify({ state: reply }))
@@ -59,26 +59,26 @@ export async function producer(t: Test, first: Producer['answer'] = () => 'UNKNO
     server.closeAllConnections()
     await new Promise(resolve => server.close(resolve))
   })
-  const one: Producer = {
+  const self: Producer = {
     url: `http://127.0.0.1:${(server.address() as AddressInfo).port}/check`,
     checks: [],
     answer: first,
     asked: count =>
       new Promise(resolve => {
-        if (one.checks.length >= count) resolve()
+        if (self.checks.length >= count) resolve()
         else waiting.push({ count, resolve })
       })
   }
-  return one
+  return self
 }
 
 export interface Halves {
   deps: CheckerDeps
   checker: Checker
   metrics: Metrics
-  /** Posts one as prepared; its taskNo. */
+  /** Posts a half message. Returns its taskNo. */
   prepare(more?: Partial<TaskRequest>): Promise<string>
-  /** One look of a checker, and all that follows from it. */
+  /** One pass of the checker, until all its work is done. */
   look(): Promise<void>
   commit(taskNo: string, by?: string): ReturnType<typeof commit>
   rollBack(taskNo: string, by?: string): ReturnType<typeof rollBack>
@@ -86,7 +86,7 @@ export interface Halves {
   brief(taskNo: string): Promise<TaskView>
 }
 
-/** Another process over the same story has `secret` and handlers of its own. */
+/** `handlers`: those of another process on the same story. */
 export function halves(t: Test, story: Story, handlers = story.handlers): Halves {
   const transport = httpTransport({ guard: guard({ allow: undefined, embedded: true, deny: [] }) })
   const cutOff = new AbortController()
@@ -137,7 +137,7 @@ export function halves(t: Test, story: Story, handlers = story.handlers): Halves
   }
 }
 
-/** A story whose handler takes half messages of this producer. */
+/** A story whose handler checks half messages at this URL. */
 export async function halfStory(
   t: Test,
   url: string,
@@ -147,6 +147,6 @@ export async function halfStory(
   return { story, half: halves(t, story) }
 }
 
-/** As the API hands a half message on. */
+/** A half message as the API passes it to `accept`. */
 export const preparedTask = (more: Partial<TaskRequest> = {}): TaskRequest =>
   asked({ prepared: { checkAfterMs: 35_000 }, ...more })

@@ -1,4 +1,4 @@
-// The program itself in a hurry: its timers of 80 s and more go off 79 s sooner, in the order in which they would.
+// Runs the service with faster timers: timers of 80 s and more fire 79 s earlier, in the same order.
 import timers from 'node:timers'
 import { promisify } from 'node:util'
 

@@ -1,5 +1,5 @@
-// node holder.js <dataDir>: an Ackbox of nothing but its embedded PostgreSQL, to be killed by tests. At SIGINT it drains as
-// the service does: it still uses the database, then ends it.
+// node holder.js <dataDir>: an Ackbox that runs only its embedded PostgreSQL, for tests that kill it. At SIGINT it drains as
+// the service does: it uses the database once more, then stops it.
 import { startEmbedded } from '../../src/embedded/start.ts'
 import { openDb } from '../../src/db/pool.ts'
 

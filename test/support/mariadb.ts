@@ -4,12 +4,12 @@ import { hasMariadb, serveMariadb, type MariadbServer } from '../../chaos/mariad
 import { folder } from './service.ts'
 
 export interface TestMariadb extends Pick<MariadbServer, 'kill' | 'start'> {
-  /** Of the database `test`. */
+  /** The URL of the database `test`. */
   url: string
   pool: mysql.Pool
 }
 
-/** A MariaDB of the test's own; undefined where there is none: then the test is skipped, but on a build machine it fails. */
+/** A MariaDB for this test only. Undefined if none is installed: the test is skipped, or fails with CI=true. */
 export async function testMariadb(t: Test): Promise<TestMariadb | undefined> {
   if (!hasMariadb()) {
     const none = 'no MariaDB: put mariadbd and mariadb-install-db (10.6 or newer) on the PATH'
@@ -17,7 +17,7 @@ export async function testMariadb(t: Test): Promise<TestMariadb | undefined> {
     else await t.test(none, { skip: true }, () => {})
     return undefined
   }
-  // Nothing here must survive a crash of the machine.
+  // No data here has to survive a crash of the machine.
   const { port, kill, start } = await serveMariadb(folder(t), { isDurable: false })
   t.teardown(() => kill())
   const at = { host: '127.0.0.1', port, user: 'root' }

@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os'
 const memory = '/dev/shm'
 const leastBytes = 4 * 2 ** 30
 
-/** The folder for databases of tests: in memory where there is room. On a disk their files are a tenth of the run's CPU. */
+/** The folder for databases of tests: in memory if there is room. On a disk their files take a tenth of the run's CPU. */
 export const dataRoot = hasRoom() ? memory : tmpdir()
 
 function hasRoom(): boolean {

@@ -11,7 +11,7 @@ export interface DeliveryState {
   roundFrom: number
 }
 
-/** The move as a pure function: the model that the SQL is compared with. Null: the guard refuses it. */
+/** The move as a pure function: the tests compare the SQL with this model. Null: the guard refuses the move. */
 export function apply(
   at: DeliveryState,
   move: Pick<Move, 'name' | 'attempt' | 'limit'>

@@ -9,13 +9,13 @@ import { until } from './until.ts'
 export interface OwnPostgres {
   url: string
   sql: Sql
-  /** SIGQUIT: an immediate stop; SIGKILL: as if its machine lost power, but for the page cache. */
+  /** SIGQUIT: an immediate stop. SIGKILL: as a power loss, except that the page cache survives. */
   kill(signal: 'SIGQUIT' | 'SIGKILL'): Promise<void>
   /** Starts it again on its port. */
   start(): Promise<void>
 }
 
-/** A migrated PostgreSQL that nobody else uses, for tests that stop it, fill its disk or change its settings. */
+/** A migrated PostgreSQL that no other test uses, for tests that stop it, fill its disk or change its settings. */
 export async function ownPostgres(
   t: Test,
   at?: string,

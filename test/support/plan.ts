@@ -1,4 +1,4 @@
-// What PostgreSQL does for a statement of ours: its plan, as it ran, rolled back.
+// The plan that PostgreSQL executes for one of our statements. The statement runs and is rolled back.
 import type { Sql } from '../../src/db/pool.ts'
 
 type Value = string | number | null | undefined
@@ -7,12 +7,12 @@ export interface Statement {
   values: Value[]
 }
 
-/** The statement a function would run: its text as PostgreSQL gets it, and its values. */
+/** The statement that a function would run: its text as PostgreSQL receives it, and its values. */
 export async function capture(run: (sql: Sql) => Promise<unknown>): Promise<Statement> {
   let seen: Statement | undefined
   const stop = new Error('captured')
   const fake = (strings: TemplateStringsArray, ...parts: (Value | Fragment)[]) => {
-    // Pieces of a statement come before it: the last one is the whole.
+    // Fragments are made before the statement that contains them: the last call is the whole statement.
     seen = written({ strings, parts })
     const refused = Promise.reject(stop)
     refused.catch(() => {})

@@ -1,5 +1,5 @@
-// One real PostgreSQL for all test files of this user: whoever comes first starts it, the rest share it, and
-// test/support/reaper.ts ends it some seconds after the last one left, however that one left.
+// One real PostgreSQL for all test files of this user: the first process starts it, the others share it, and
+// test/support/reaper.ts stops it some seconds after the last process has ended, even if that one was killed.
 
 import { spawn } from 'node:child_process'
 import { createHash } from 'node:crypto'
@@ -22,13 +22,13 @@ export interface TestDb {
   reads: Reads
 }
 
-// Any fixed number does.
+// Any fixed number works.
 const lock = 77_001
 
 let server: Promise<Postmaster> | undefined
 let made = 0
 
-/** A migrated database of one's own, gone when the test is over. */
+/** A migrated database for this test only, dropped when the test is over. */
 export async function testDb(t: Test, { max = 4 }: { max?: number } = {}): Promise<TestDb> {
   const url = await emptyDb(t, await template())
   const sql = openDb(url, { max, applicationName: 'ackbox test' })
@@ -36,7 +36,7 @@ export async function testDb(t: Test, { max = 4 }: { max?: number } = {}): Promi
   return { url, sql, reads: readsOf(t, sql) }
 }
 
-/** What the API reads by, of the database of this pool and by the same way. */
+/** The read pool of the API, for the database of this pool and on the same server. */
 export function readsOf(t: Test, { options }: Sql): Reads {
   const url = urlOf({ port: options.port[0] ?? 5432, password: String(options.pass) }, options.database)
   const reads = openReads(url)
@@ -44,7 +44,7 @@ export function readsOf(t: Test, { options }: Sql): Reads {
   return reads
 }
 
-/** A database of one's own without a table. */
+/** A database for this test only, without a table. */
 export async function emptyDb(t: Test, from = 'template1'): Promise<string> {
   const name = `test_${process.pid}_${++made}`
   await admin(sql => sql.unsafe(`create database ${name} template ${from} strategy file_copy`))
@@ -98,7 +98,7 @@ async function start(): Promise<Postmaster> {
   const dataDir = path.join(dataRoot, `ackbox-test-postgres-${os.userInfo().uid}`)
   fs.mkdirSync(dataDir, { recursive: true, mode: 0o711 })
   announce(dataDir)
-  // Nothing here must survive a crash of the machine: without fsync a clone takes a tenth of the time.
+  // No data here has to survive a crash of the machine: without fsync a clone takes a tenth of the time.
   const settings = { fsync: 'off', full_page_writes: 'off', max_connections: '300' }
   const postmaster = await runPostmaster({ dataDir, settings })
   const reaper = path.join(path.dirname(fileURLToPath(import.meta.url)), 'reaper.js')
@@ -109,7 +109,7 @@ async function start(): Promise<Postmaster> {
   return postmaster
 }
 
-/** How many statements of this database wait for a lock. */
+/** The number of statements in this database that wait for a lock. */
 export async function lockWaits(sql: Sql): Promise<number> {
   const [{ count }] = await sql<[{ count: number }]>`
     select count(*)::int as count from pg_stat_activity

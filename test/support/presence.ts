@@ -1,16 +1,16 @@
-// Who uses the tests' PostgreSQL: a file named like the process, since most connections of tests are too short to be seen.
+// The processes that use the tests' PostgreSQL: a file per pid, since most connections of tests are too short to be seen.
 import fs from 'node:fs'
 import path from 'node:path'
 
 const folder = (dataDir: string): string => path.join(dataDir, 'users')
 
-/** This process uses it, until it ends. */
+/** Registers this process as a user until it ends. */
 export function announce(dataDir: string): void {
   fs.mkdirSync(folder(dataDir), { recursive: true })
   fs.writeFileSync(path.join(folder(dataDir), String(process.pid)), '')
 }
 
-/** Whether somebody still does; forgets those that ended. */
+/** Whether any process still uses it. Removes the files of processes that have ended. */
 export function isUsed(dataDir: string): boolean {
   if (!fs.existsSync(folder(dataDir))) return false
   const gone = fs.readdirSync(folder(dataDir)).filter(pid => !isRunning(Number(pid)))

@@ -1,10 +1,10 @@
-// A Prisma client for a schema without models, made of what `prisma generate` 7.10 prints for one. The tool that prints it asks for a
-// binary from the network; the client that runs needs none.
+// A Prisma client for a schema without models, made from the output of `prisma generate` 7.10. The generator downloads a binary;
+// the client itself needs none.
 import { PrismaPg } from '@prisma/adapter-pg'
 import { getPrismaClient, type GetPrismaClientConfig } from '@prisma/client/runtime/client'
 
 const compiler = '@prisma/client/runtime/query_compiler_fast_bg.postgresql'
-/** They come without types, as WebAssembly does to a program that has no browser. */
+/** These modules have no types, and neither has WebAssembly in a program without the DOM library. */
 const untyped = async (name: string): Promise<unknown> => await import(name)
 type Compiler = Awaited<ReturnType<NonNullable<GetPrismaClientConfig['compilerWasm']>['getRuntime']>>
 

@@ -1,20 +1,20 @@
-// A program of the docs, run as a reader runs it.
+// Runs a program of the docs, as a reader does.
 import { spawn, spawnSync } from 'node:child_process'
 import { createInterface } from 'node:readline'
 import type { Test } from 'tap'
 
 export interface Program {
   pid: number
-  /** Lines it wrote so far, of stdout and stderr. */
+  /** The lines of stdout and stderr so far. */
   lines: readonly string[]
-  /** The first line that fits, also one that is still to come; rejects when the program ends without it. */
+  /** The first line that matches, past or future. Rejects if the program ends without it. */
   said(pattern: RegExp): Promise<RegExpExecArray>
   /** Its exit code; null when a signal ended it. */
   exited: Promise<number | null>
   stop(signal?: NodeJS.Signals): Promise<number | null>
 }
 
-/** Whether such a program is on the PATH and starts. */
+/** Whether this program is on the PATH and starts. */
 export const isThere = (command: string, ...args: string[]): boolean =>
   spawnSync(command, args, { stdio: 'ignore' }).status === 0
 

@@ -2,7 +2,7 @@ import { once } from 'node:events'
 import { connect, createServer, type AddressInfo, type Socket } from 'node:net'
 import type { Test } from 'tap'
 
-/** A way to a server on which some of its answers are changed, to play a server that is not at hand. Its port. */
+/** A proxy that changes some answers of the server, to simulate a server that is not available here. Returns its port. */
 export async function lyingProxy(t: Test, target: URL, lie: (answer: string) => string): Promise<number> {
   return await proxy(t, target, (near, far) => {
     near.pipe(far)
@@ -13,22 +13,22 @@ export async function lyingProxy(t: Test, target: URL, lie: (answer: string) => 
 
 export interface Cutter {
   port: number
-  /** Cuts the connection at the next COMMIT: before the server gets it, or when its answer comes. */
+  /** Cuts the connection at the next COMMIT: before the server receives it, or when its answer arrives. */
   cutAt(what: 'request' | 'answer'): void
-  /** Resolves when a client says this from now on. */
+  /** Resolves when a client sends text that matches, from now on. */
   said(pattern: RegExp): Promise<void>
 }
 
-/** A way to a database that can be cut just when a client commits. */
+/** A proxy to a database. It can cut the connection exactly when a client commits. */
 export async function cutter(t: Test, target: URL): Promise<Cutter> {
   let next: 'request' | 'answer' | undefined
   const waiting = new Map<RegExp, () => void>()
   const port = await proxy(t, target, (near, far) => {
     let isMute = false
     near.on('data', chunk => {
-      const said = chunk.toString('latin1')
-      for (const [pattern, resolve] of waiting) if (pattern.test(said)) resolve()
-      const cut = /\bCOMMIT\b/i.test(said) ? next : undefined
+      const text = chunk.toString('latin1')
+      for (const [pattern, resolve] of waiting) if (pattern.test(text)) resolve()
+      const cut = /\bCOMMIT\b/i.test(text) ? next : undefined
       if (cut) next = undefined
       if (cut === 'request') return void near.destroy()
       isMute ||= cut === 'answer'

@@ -1,10 +1,13 @@
 import type { ClaimedDelivery } from '../../src/delivery/enqueue.ts'
 
-/** The queue: hands jobs on at once, or does with them what queues do on bad days. */
+/** A fake queue: it runs jobs at once, or simulates a failure of a queue. */
 export class FakeQueue {
-  /** 'deliver': at once. 'hold': they lie in the queue. 'lose': taken and forgotten. 'refuse': it is away. 'late': they come, but its answer is too late. */
+  /**
+   * 'deliver': runs jobs at once. 'hold': keeps jobs until `run`. 'lose': accepts jobs and drops them. 'refuse': adds nothing.
+   * 'late': keeps jobs, but its answer comes too late, so the caller believes that nothing was added.
+   */
   mode: 'deliver' | 'hold' | 'lose' | 'refuse' | 'late' = 'deliver'
-  /** In the mode 'late': before the caller hears that nothing was added. */
+  /** In the mode 'late': runs before the caller learns that nothing was added. */
   late: () => Promise<unknown> = async () => {}
   roomLeft = 10_000
   readonly jobs: ClaimedDelivery[][] = []
@@ -16,8 +19,8 @@ export class FakeQueue {
 
   async add(deliveries: ClaimedDelivery[]): Promise<ClaimedDelivery[]> {
     if (this.mode === 'refuse') return deliveries
-    for (const name of new Set(deliveries.map(one => one.downstream))) {
-      const job = deliveries.filter(one => one.downstream === name)
+    for (const name of new Set(deliveries.map(({ downstream }) => downstream))) {
+      const job = deliveries.filter(({ downstream }) => downstream === name)
       if (this.mode === 'deliver') void this.#start(job)
       if (this.mode === 'hold' || this.mode === 'late') this.jobs.push(job)
     }
@@ -32,7 +35,7 @@ export class FakeQueue {
     return this.roomLeft
   }
 
-  /** Hands on what lies there. */
+  /** Runs the jobs that it holds. */
   async run(): Promise<void> {
     await Promise.all(this.jobs.splice(0).map(job => this.#start(job)))
   }
@@ -48,7 +51,7 @@ export class FakeQueue {
     await Promise.all(this.#running)
   }
 
-  /** FLUSHALL. */
+  /** As FLUSHALL. */
   flush(): void {
     this.jobs.length = 0
   }

@@ -1,5 +1,5 @@
-// node reaper.js <dataDir> <pid>: ends the tests' PostgreSQL once nobody has used it for some seconds. One runs
-// for each test process; the first to take the lock does the work, the others leave.
+// node reaper.js <dataDir> <pid>: stops the tests' PostgreSQL once it has been unused for some seconds. Each test process
+// starts a reaper; the first to take the lock does the work, the others exit.
 import postgres from 'postgres'
 import { runPostmaster, stopPostmaster, urlOf } from '../../src/embedded/postmaster.ts'
 import { isRunning, isUsed } from './presence.ts'

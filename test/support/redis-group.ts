@@ -1,4 +1,4 @@
-// Several Redis servers that agree who is the master: Sentinels with a replica, and a cluster of six nodes.
+// Several Redis servers that elect a master: Sentinels with a replica, and a cluster of six nodes.
 import { execFile, spawn } from 'node:child_process'
 import { writeFileSync } from 'node:fs'
 import path from 'node:path'
@@ -12,7 +12,7 @@ import { until } from './until.ts'
 
 export interface RedisGroup {
   url: string
-  /** kill -9 of the master that holds this key. Resolves when another server is master for it. */
+  /** kill -9 of the master that holds this key. Resolves when another server is the master for it. */
   killMaster(key: string): Promise<void>
 }
 
@@ -28,7 +28,7 @@ async function ask<T>({ port }: { port: number }, question: (redis: Redis) => Pr
   }
 }
 
-/** A master, its replica, and three Sentinels of which two must agree. Undefined: there is no redis-server. */
+/** A master, its replica, and three Sentinels with a quorum of two. Undefined: there is no redis-server. */
 export async function sentinels(t: Test): Promise<RedisGroup | undefined> {
   const master = await ownRedis(t)
   if (!master) return undefined
@@ -64,7 +64,7 @@ export async function sentinels(t: Test): Promise<RedisGroup | undefined> {
 async function sentinel(t: Test, masterPort: number): Promise<{ port: number }> {
   const port = await freePort()
   const dir = folder(t)
-  // A Sentinel writes what it learns into its file.
+  // A Sentinel rewrites its configuration file.
   const file = path.join(dir, 'sentinel.conf')
   const lines = [
     `port ${port}`,

@@ -15,14 +15,14 @@ export interface TestRedis {
 export interface OwnRedis extends TestRedis {
   /** kill -9, or another signal; resolves when the process is gone. */
   kill(signal?: NodeJS.Signals): Promise<void>
-  /** Starts it again on its port; what it held in memory is gone. */
+  /** Starts it again on its port; its data is lost. */
   start(): Promise<void>
 }
 
 const noRedis = 'no Redis: set REDIS_URL or put redis-server (6.2 or newer) on the PATH'
 const readyLine = 'Ready to accept connections'
 
-/** REDIS_URL if set, else a server of our own. Share it by a prefix of your own; undefined: the test is skipped. */
+/** REDIS_URL if set, else a new server. It may be shared, so use a prefix of your own. Undefined: the test is skipped. */
 export async function testRedis(t: Test): Promise<TestRedis | undefined> {
   const url = process.env['REDIS_URL']
   if (!url) return ownRedis(t)
@@ -30,10 +30,10 @@ export async function testRedis(t: Test): Promise<TestRedis | undefined> {
   return { url, host: hostname, port: Number(port || 6379) }
 }
 
-/** Always a server of our own, for tests that kill it or change its settings. */
+/** Always a new server, for tests that kill it or change its settings. */
 export async function ownRedis(t: Test, ...args: string[]): Promise<OwnRedis | undefined> {
   if (spawnSync('redis-server', ['--version']).status !== 0) {
-    // On a build machine a silent skip would be a hole in the net.
+    // On a build machine a silent skip would hide that these tests do not run.
     if (process.env['CI'] === 'true') t.fail(noRedis)
     else t.comment(`SKIP ${noRedis}`)
     return undefined
@@ -60,20 +60,20 @@ export async function ownRedis(t: Test, ...args: string[]): Promise<OwnRedis | u
         'no',
         ...args
       ],
-      // Nothing of the runner's own: who reads that to its end would wait for a Redis that was left behind.
+      // No stdio is inherited from the runner: a reader of its output would wait for a Redis that was left behind.
       { stdio: ['ignore', 'pipe', 'ignore'] }
     )
     const starting = child
-    let said = ''
+    let output = ''
     await new Promise<void>((resolve, reject) => {
-      // Read for as long as it lives: a full pipe would stop it.
+      // Its output is read until it ends: a full pipe would block it.
       starting.stdout?.setEncoding('utf8').on('data', (text: string) => {
-        if (said.includes(readyLine)) return
-        said += text
-        if (said.includes(readyLine)) resolve()
+        if (output.includes(readyLine)) return
+        output += text
+        if (output.includes(readyLine)) resolve()
       })
       starting.once('error', reject)
-      starting.once('exit', () => reject(new Error(`redis-server ended at its start:\n${said}`)))
+      starting.once('exit', () => reject(new Error(`redis-server ended at its start:\n${output}`)))
     })
   }
   const kill = async (signal: NodeJS.Signals = 'SIGKILL') => {

@@ -1,4 +1,4 @@
-// Rows made by hand: deliveries in any state, as the SQL under test finds them.
+// Inserts rows directly: deliveries in any state, for tests of the SQL.
 import type { AttemptRow } from '../../src/db/transitions.ts'
 import type { Sql } from '../../src/db/pool.ts'
 import { phaseOf, statusOf } from '../../src/domain/transitions.ts'
@@ -11,12 +11,12 @@ export interface RowOptions {
   taskNo?: string
   messageCode?: string
   taskId?: string
-  /** Its clock, from now; negative: it ran out. */
+  /** Its clock (next_action_at), from now; negative: it is due. */
   inMs?: number
   needsReceipt?: boolean
 }
 
-/** A task with one delivery that stands there; the task's id. */
+/** Inserts a task with one delivery in this state. Returns the task's id. */
 export async function standing(sql: Sql, at: DeliveryState, options: RowOptions = {}): Promise<string> {
   const { downstream = 'warehouse', messageCode = 'order.paid', inMs = 0, needsReceipt = false } = options
   const { taskId = uuidv7() } = options
@@ -40,7 +40,7 @@ export async function standing(sql: Sql, at: DeliveryState, options: RowOptions 
 }
 
 let made = 0
-/** A uuid v7 of so many days ago. */
+/** A uuid v7 with the time of this many days ago. */
 export function idOf(days: number): string {
   const hex = Math.round(Date.now() - days * 24 * 3_600_000)
     .toString(16)
@@ -93,7 +93,7 @@ export async function stored(sql: Sql, taskId: string, downstream = 'warehouse')
   }
 }
 
-/** The attempt of a send that went well. */
+/** The attempt of a successful send. */
 export const tried = (more: Partial<AttemptRow> = {}): AttemptRow => ({
   outcome: 'delivered',
   reason: null,
@@ -110,7 +110,7 @@ export const tried = (more: Partial<AttemptRow> = {}): AttemptRow => ({
   ...more
 })
 
-/** What `work` gives, once all that it wrote is taken back. Within one transaction of the caller's even now() is the same. */
+/** The result of `work`, whose writes are rolled back. Within one transaction of the caller, even now() stays the same. */
 export async function undone<T>(sql: Sql, work: (sql: Sql) => Promise<T>): Promise<T> {
   await sql.unsafe('savepoint undone')
   try {
@@ -120,7 +120,7 @@ export async function undone<T>(sql: Sql, work: (sql: Sql) => Promise<T>): Promi
   }
 }
 
-/** Everything that a move may write, in one order. */
+/** All rows that a move may write, in a fixed order. */
 export async function written(sql: Sql): Promise<unknown> {
   const tables = []
   for (const table of ['delivery', 'attempt', 'alarm', 'receipt']) {

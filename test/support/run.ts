@@ -1,5 +1,5 @@
-// npm test: runs compiled test files, several at once, the longest first. Not by tap's own runner: that loads itself into
-// every process that a test starts and reads every assertion a second time, which cost half a second a file.
+// npm test: runs compiled test files, several at once, the longest first. It does not use tap's runner, which loads itself
+// into every process that a test starts and parses every assertion a second time: that cost half a second a file.
 import { spawn, type ChildProcess } from 'node:child_process'
 import { closeSync, mkdirSync, openSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { availableParallelism } from 'node:os'
@@ -10,24 +10,24 @@ import { slowFiles, sum, verdictOf, type Verdict } from './verdict.ts'
 
 const help = `npm test -- [file or folder…] [options]
 
-  npm test                                     all but what takes long
+  npm test                                     all files except those of the tier long
   npm test -- test/delivery/accept.test.ts     one file, or several
   npm test -- test/db                          a folder
   npm run test:unit | test:db | test:system    without a server | with PostgreSQL or Redis | processes and faults
   npm run test:long                            stories of many processes, every failpoint by every fault, upgrades: 20 s or more each
 
-  --tier NAME    unit, db, system or long: only what belongs to it
-  --jobs N       files at once; by default the processors and one more
+  --tier NAME    unit, db, system or long: only the files of this tier
+  --jobs N       files at once; by default the number of processors plus one
   --list         the files, each with its tier
   --help
 
 At the end the files that took more than 30 s are listed as Slow files. That is a hint, never a failure: a busy machine slows every file.
-What each file said is in .tap/test-results. One test of a file: write t.only, and run the file with TAP_ONLY=1.`
+The output of each file is in .tap/test-results. To run one test of a file, write t.only, and run the file with TAP_ONLY=1.`
 
 const root = path.resolve(import.meta.dirname, '../../..')
 const results = path.join(root, '.tap/test-results')
 const times = path.join(root, '.tap/seconds.json')
-/** Ends what hangs, and nothing else: on a busy machine a file takes many times as long as alone. */
+/** Long, as it only ends a hang: on a busy machine a file takes many times as long as alone. */
 const mostSeconds = 660
 
 const running = new Set<ChildProcess>()
@@ -44,7 +44,7 @@ async function main(): Promise<number> {
   if (!Number.isInteger(jobs) || jobs < 1) return refuse(`--jobs ${values.jobs} is no number of files`)
   mkdirSync(results, { recursive: true })
   const known = timesOfLast()
-  // What no run has seen yet: processes first.
+  // The guess for files without a known time: system and long run first.
   const guess = { unit: 0, db: 1, system: 600, long: 601 }
   const queue = files.toSorted(
     (a, b) => (known[b.source] ?? guess[b.tier]) - (known[a.source] ?? guess[a.tier])
@@ -61,7 +61,7 @@ async function main(): Promise<number> {
       for (let file = queue.shift(); file; file = queue.shift()) {
         const verdict = await run(file)
         verdicts.push(verdict)
-        tell(verdict)
+        report(verdict)
       }
     })
   )
@@ -89,32 +89,32 @@ function options() {
   }
 }
 
-/** The files meant, or what is wrong with the question. */
-function chosen(all: TestFile[], asked: string[], tier: string | undefined): TestFile[] | string {
+/** The files that the arguments name, or an error message. */
+function chosen(all: TestFile[], args: string[], tier: string | undefined): TestFile[] | string {
   if (tier !== undefined && !tierNames.some(name => name === tier))
     return `there is no tier ${tier}: ${tierNames.join(', ')}`
   const inTier = (file: TestFile) =>
-    tier === undefined ? asked.length > 0 || file.tier !== 'long' : file.tier === tier
+    tier === undefined ? args.length > 0 || file.tier !== 'long' : file.tier === tier
   const files = new Set<TestFile>()
-  for (const one of asked.length === 0 ? ['test'] : asked) {
+  for (const arg of args.length === 0 ? ['test'] : args) {
     const name = path.posix
-      .normalize(path.relative(root, path.resolve(one)).replaceAll(path.sep, '/'))
+      .normalize(path.relative(root, path.resolve(arg)).replaceAll(path.sep, '/'))
       .replace(/^dist\//, '')
       .replace(/\.js$/, '.ts')
     const found = all.filter(({ source }) => source === name || source.startsWith(`${name}/`))
-    if (found.length === 0) return missing(all, one, name)
+    if (found.length === 0) return missing(all, arg, name)
     for (const file of found.filter(inTier)) files.add(file)
   }
-  return files.size > 0 ? [...files] : `nothing of tier ${tier} in ${asked.join(', ')}`
+  return files.size > 0 ? [...files] : `nothing of tier ${tier} in ${args.join(', ')}`
 }
 
-function missing(all: TestFile[], asked: string, name: string): string {
+function missing(all: TestFile[], arg: string, name: string): string {
   const part = path.posix.basename(name).replace(/(?:\.test)?\.ts$/, '')
   const near = all.filter(({ source }) => source.includes(part)).slice(0, 5)
   const elsewhere = /^test\/(interop|package|image|schemathesis)\b/.exec(name)?.[1]
-  if (elsewhere) return `${asked} has a script of its own: npm run test:${elsewhere}`
+  if (elsewhere) return `${arg} has a script of its own: npm run test:${elsewhere}`
   return [
-    `there is no test ${asked}${near.length > 0 ? '; perhaps' : ': npm test -- --list shows all'}`,
+    `there is no test ${arg}${near.length > 0 ? '; perhaps' : ': npm test -- --list shows all'}`,
     ...near.map(({ source }) => `  ${source}`)
   ].join('\n')
 }
@@ -124,7 +124,7 @@ async function run({ compiled, source }: TestFile): Promise<Verdict> {
   rmSync(log, { force: true })
   const output = openSync(log, 'w')
   const began = performance.now()
-  // A group of its own: what hangs ends with all that it started.
+  // A process group of its own: a kill also ends the processes that the test started.
   const child = spawn(process.execPath, ['--enable-source-maps', path.join(root, compiled)], {
     cwd: root,
     env: { ...process.env, TAP_TIMEOUT: String(mostSeconds) },
@@ -159,7 +159,7 @@ function end(child: ChildProcess, signal: NodeJS.Signals): void {
   }
 }
 
-function tell({ source, pass, skip, seconds, failed, complaint, skipped }: Verdict): void {
+function report({ source, pass, skip, seconds, failed, complaint, skipped }: Verdict): void {
   const counted = `${pass} passed${skip > 0 ? `, ${skip} skipped` : ''}, ${seconds.toFixed(1)} s`
   console.log(
     `${failed === undefined ? 'ok    ' : 'FAILED'} ${source} (${counted})${failed ? `: ${failed}` : ''}`
@@ -167,7 +167,7 @@ function tell({ source, pass, skip, seconds, failed, complaint, skipped }: Verdi
   for (const line of [...skipped, ...complaint]) console.log(`    ${line}`)
 }
 
-function conclude(verdicts: Verdict[], asked: number, seconds: number): number {
+function conclude(verdicts: Verdict[], fileCount: number, seconds: number): number {
   const failed = verdicts.filter(one => one.failed !== undefined)
   if (verdicts.length > 3) {
     console.log('\nThe longest:')
@@ -178,11 +178,11 @@ function conclude(verdicts: Verdict[], asked: number, seconds: number): number {
   if (slow.length > 0) console.log(`\n${slow.join('\n')}`)
   const [pass, fail, skip] = [sum(verdicts, 'pass'), sum(verdicts, 'fail'), sum(verdicts, 'skip')]
   if (failed.length > 0) console.log(`\nFailed:\n${failed.map(one => `  ${one.source}`).join('\n')}`)
-  console.log(`\n${verdicts.length} of ${asked} files in ${seconds.toFixed(1)} s`)
+  console.log(`\n${verdicts.length} of ${fileCount} files in ${seconds.toFixed(1)} s`)
   console.log(
     `# { total: ${pass + fail + skip}, pass: ${pass}, fail: ${fail}${skip > 0 ? `, skip: ${skip}` : ''} }`
   )
-  return failed.length > 0 || verdicts.length < asked ? 1 : 0
+  return failed.length > 0 || verdicts.length < fileCount ? 1 : 0
 }
 
 function timesOfLast(): Record<string, number> {
@@ -198,7 +198,7 @@ function say(text: string): number {
   return 0
 }
 
-function refuse(what: string): number {
-  console.error(what)
+function refuse(message: string): number {
+  console.error(message)
   return 2
 }

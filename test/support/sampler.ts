@@ -1,11 +1,11 @@
-// What must hold at every moment, whatever happens: asked of the rows themselves, again and again.
+// Invariants that must hold at every moment. They are checked on the rows, again and again.
 import type { Test } from 'tap'
 import type { Sql } from '../../src/db/pool.ts'
 
 /** The longest that anything may wait in these tests: their start times and receipt timeouts stay below it. */
 const farthest = '1 hour 10 minutes'
 
-/** Rows that break a promise; one query, so that all of it is one moment. */
+/** Rows that break an invariant. One query, so that all rows are of the same moment. */
 export async function broken(sql: Sql): Promise<{ rule: string; taskNo: string }[]> {
   const rows = await sql<{ rule: string; task_no: string }[]>`
     select 'SENDING without a clock, or with one too far away' as rule, t.task_no
@@ -37,8 +37,8 @@ interface Fence {
 }
 
 /**
- * Samples twice a second until `end`, which gives all that was ever broken, and the deliveries whose attempt number
- * fell or whose end was undone. A database that is away is a sample less.
+ * Samples twice a second until `end`, which returns all broken rows, and the deliveries whose attempt number fell.
+ * A sample is left out while the database is away.
  */
 export function sampler(t: Test, sql: Sql): { end(): Promise<{ broken: unknown[]; samples: number }> } {
   const found: unknown[] = []
@@ -74,7 +74,7 @@ export function sampler(t: Test, sql: Sql): { end(): Promise<{ broken: unknown[]
   }
 }
 
-/** Requests that a downstream saw although no attempt of the rows accounts for them, and attempts that came twice. */
+/** Requests that a downstream received although the rows have no such attempt, and attempts that arrived twice. */
 export async function unaccounted(
   sql: Sql,
   requests: readonly { headers: Record<string, unknown> }[]

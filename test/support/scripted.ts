@@ -1,9 +1,9 @@
-// A downstream that answers what the test says, and tells what it saw.
+// A downstream whose answers the test sets. It records the requests that it received.
 import { EventEmitter, once } from 'node:events'
 import type { Outcome } from '../../src/domain/types.ts'
 import type { Accepted, SendContext, Transport } from '../../src/transport/types.ts'
 
-/** One request as it reached the downstream. */
+/** A request as it reached the downstream. */
 interface Reached {
   taskNo: string
   attempt: number
@@ -17,13 +17,13 @@ interface Reached {
 export const delivered: Outcome = { kind: 'delivered', status: 200 }
 export const failed: Outcome = { kind: 'failed', reason: 'http_503', status: 503 }
 
-/** A downstream that answers what the test says; by default it takes everything. */
+/** By default it accepts every request. */
 export class ScriptedDownstream implements Transport {
   readonly name = 'http'
   readonly requests: Reached[] = []
-  /** What it answers when nothing else was said. */
+  /** Its answer when `next` has set no other. */
   usual: Outcome = delivered
-  /** True: it answers nobody until `answer`. */
+  /** True: it holds every request until `answer`. */
   holds = false
   readonly #script: Outcome[] = []
   readonly #held: ((outcome: Outcome) => void)[] = []
@@ -34,7 +34,7 @@ export class ScriptedDownstream implements Transport {
     this.#script.push(...outcomes)
   }
 
-  /** Resolves when so many requests have come in all. */
+  /** Resolves when this many requests have arrived in all. */
   async received(count: number): Promise<Reached[]> {
     while (this.requests.length < count) await once(this.#events, 'request')
     return this.requests

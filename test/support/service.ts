@@ -3,13 +3,13 @@ import { spawn, type ChildProcess } from 'node:child_process'
 import { chmodSync, mkdtempSync, rmSync } from 'node:fs'
 import path from 'node:path'
 import type { Test } from 'tap'
-// Not Node's own: of Node 20's a first fetch whose connection breaks while its parser still compiles never ends.
+// Not Node's own fetch: in Node 20 a first fetch never ends if its connection breaks while its parser still compiles.
 import { fetch } from 'undici'
 import { freePort } from '../../src/embedded/port.ts'
 import { dataRoot } from './memory.ts'
 
 export const secret = 'a secret of the tests, long enough to be one'
-/** Node without what the test runner loads into every child: whole processes run as an operator starts them. */
+/** Node without the modules that the test runner loads into every child: the service runs as an operator starts it. */
 export const plainNode = ['env', '-u', 'NODE_OPTIONS', process.execPath] as const
 const main = path.resolve(import.meta.dirname, '../../src/main.js')
 export const handlersDir = path.resolve(import.meta.dirname, 'handlers')
@@ -22,7 +22,7 @@ export interface Exit {
 export interface Process {
   url: string
   pid: number
-  /** All it wrote so far. */
+  /** Its output so far. */
   output(): string
   kill(signal: NodeJS.Signals): Promise<Exit>
   exited: Promise<Exit>
@@ -30,16 +30,16 @@ export interface Process {
 
 type Env = Record<string, string | undefined>
 
-/** A folder of the test's own, gone with it. */
+/** A folder for this test only, removed after it. */
 export function folder(t: Test): string {
   const made = mkdtempSync(path.join(dataRoot, 'ackbox-test-'))
-  // As root PostgreSQL runs as another user, who must get in.
+  // When root runs the tests, PostgreSQL runs as another user, which needs access.
   chmodSync(made, 0o755)
   t.teardown(() => rmSync(made, { recursive: true, force: true, maxRetries: 20, retryDelay: 100 }))
   return made
 }
 
-/** Starts one and returns at once. It is killed with the test at the latest. */
+/** Starts a service and returns at once. It is killed at the end of the test at the latest. */
 export function launch(t: Test, env: Env, program = main): Omit<Process, 'url'> {
   const child: ChildProcess = spawn(plainNode[0], [...plainNode.slice(1), program], {
     env: { PATH: process.env['PATH'], HOME: process.env['HOME'], LOG_LEVEL: 'info', ...env },
@@ -70,7 +70,7 @@ export function launch(t: Test, env: Env, program = main): Omit<Process, 'url'> 
   }
 }
 
-/** Starts one and waits until it says that it is ready. */
+/** Starts a service and waits until it logs that it is ready. */
 export async function start(t: Test, env: Env, program = main): Promise<Process> {
   const port = env['PORT'] ?? String(await freePort())
   const process = launch(t, { ...env, PORT: port }, program)
@@ -107,7 +107,7 @@ export async function call(
   return { status: answer.status, body: text === '' ? null : (JSON.parse(text) as Answer['body']) }
 }
 
-/** Posts until it is answered with 2xx, as a producer does that does not know whether its POST arrived. */
+/** Posts until the answer is 2xx, as a producer that does not know whether its POST arrived. */
 export async function postUntilTaken(url: () => string, task: unknown): Promise<Answer> {
   for (;;) {
     const answer = await call(`${url()}/tasks`, task).catch(() => null)
@@ -117,7 +117,7 @@ export async function postUntilTaken(url: () => string, task: unknown): Promise<
   }
 }
 
-/** Asks again while a busy machine answers 503 or 429. `isAgain`: what is 200 then may have been its own first try. */
+/** Repeats the request while a busy machine answers 503 or 429. `isAgain`: an answer of 200 may be due to its own first try. */
 export async function untilHeard<A extends { status: number }>(
   ask: () => Promise<A>
 ): Promise<A & { isAgain: boolean }> {
@@ -128,7 +128,7 @@ export async function untilHeard<A extends { status: number }>(
   }
 }
 
-/** Waits for the task to come to rest, for ever or so many seconds; its status of then. */
+/** Waits until the task is no longer SENDING, for ever or this many seconds. Returns the last answer. */
 export async function settled(url: string, taskNo: string, seconds?: number): Promise<Answer> {
   for (;;) {
     const answer = await call(
@@ -138,18 +138,18 @@ export async function settled(url: string, taskNo: string, seconds?: number): Pr
   }
 }
 
-/** Waits until it is at rest and each delivery has an attempt on record: a receipt may overtake the record of the attempt. */
+/** As `settled`, and each delivery has an attempt on record: a receipt may arrive before the attempt is written. */
 export async function recorded(url: string, taskNo: string): Promise<Answer> {
   await settled(url, taskNo)
   for (;;) {
     const answer = await call(`${url}/tasks/${encodeURIComponent(taskNo)}`)
     const deliveries = (answer.body?.['deliveries'] ?? []) as { attempts: unknown[] }[]
-    if (deliveries.every(one => one.attempts.length > 0)) return answer
+    if (deliveries.every(delivery => delivery.attempts.length > 0)) return answer
     await new Promise(resolve => setTimeout(resolve, 50))
   }
 }
 
-/** Runs `work` over all of them, 64 at a time; results in their order. */
+/** Runs `work` for each item, 64 at a time. Results are in the order of the items. */
 export async function eachOf<In, Out>(
   items: readonly In[],
   work: (item: In) => Promise<Out>

@@ -1,5 +1,5 @@
-// The flow of a task as a story: a real PostgreSQL, a queue and a downstream that the test holds in its hands, and a
-// clock of its own: `later` makes time pass in the database by moving all it holds into the past.
+// The flow of a task as a story: a real PostgreSQL, a queue and a downstream that the test controls, and a clock:
+// `later` makes time pass by moving the times in the database into the past.
 
 import { setMaxListeners } from 'node:events'
 import { setImmediate as turn } from 'node:timers/promises'
@@ -55,21 +55,21 @@ export interface SetupOptions {
   transport?: Transport
   /** Default: 30 days. */
   forgetMs?: number
-  /** By default as in a process of all roles; false where another process takes what is accepted. */
+  /** By default as in a process with all roles; false if another process works on the accepted tasks. */
   hasWorker?: boolean
-  /** A pool of the test's own, for a database that goes away. */
+  /** The test's own pool, for a database that becomes unreachable. */
   sql?: Sql
   leaseMarginMs?: number
   mostText?: number
   sweepMs?: number
   random?: () => number
-  /** Who claims here. By default nobody in particular: what is lost comes back when its lease ends. */
+  /** The owner of claims. By default none: a lost delivery returns when its lease ends. */
   owner?: Owner
-  /** What others have taken from the queue. By default nothing. */
+  /** The jobs that other processes have taken from the queue. By default none. */
   takenBy?: TakenBy
-  /** Called when a dispatcher stops: whom its process has called dead by then. */
+  /** Called when a dispatcher stops. Returns the owners that its process has declared dead by then. */
   retire?: () => readonly DeadOwner[]
-  /** By default its own way to a downstream is never doubted. */
+  /** By default no attempt counts against the reachability of a downstream. */
   reach?: Pick<Reach, 'attempted' | 'isClosed'>
 }
 
@@ -80,7 +80,7 @@ export interface Story {
   downstream: ScriptedDownstream
   accept: Accept
   deliver: Execute
-  /** By default of an `order.paid`. */
+  /** By default for an `order.paid`. */
   record: ((completion: Completion) => Promise<Applied>) & Pick<Complete, 'idle'>
   enqueuing: Enqueuer
   around: Cluster
@@ -90,32 +90,32 @@ export interface Story {
   handlers: Map<string, LoadedHandler>
   stopping: AbortController
   cutOff: AbortController
-  /** Posts a task; its taskNo. */
-  post(asked?: Partial<TaskRequest>): Promise<string>
+  /** Posts a task. Returns its taskNo. */
+  post(request?: Partial<TaskRequest>): Promise<string>
   read(taskNo: string): Promise<TaskView>
   /** The delivery to `warehouse`, or to another. */
   delivery(taskNo: string, downstream?: string): Promise<TaskView['deliveries'][number]>
-  receive(asked: Partial<ReceiptRequest> & Pick<ReceiptRequest, 'taskNo'>): Promise<ReceiveResult>
+  receive(receipt: Partial<ReceiptRequest> & Pick<ReceiptRequest, 'taskNo'>): Promise<ReceiveResult>
   redeliver(taskNo: string, more?: { force?: boolean; downstream?: string }): ReturnType<typeof redeliver>
   remove(taskNo: string): ReturnType<typeof remove>
   /** Releases a key of `warehouse`. */
   release(orderingKey: string): ReturnType<typeof release>
-  /** One look of a dispatcher that has just started, and all that follows from it. `dead`: processes that it has called dead. */
+  /** One pass of a new dispatcher, until all its work is done. `dead`: owners that it has declared dead. */
   dispatch(dead?: readonly DeadOwner[]): Promise<void>
-  /** A dispatcher that goes on looking until the test ends. */
+  /** A dispatcher that runs until the test ends. */
   dispatching(signal?: AbortSignal): { wake(): void; done: Promise<void> }
-  /** As another process has it, which drains the outbox too. */
+  /** The outbox drainer of another process. */
   drainer(more?: Partial<OutboxDeps>): Outbox
-  /** One look at the outbox of one that has just started, and all that follows from it. */
+  /** One pass of an outbox drainer, by default a new one, until all its work is done. */
   drain(one?: Outbox): Promise<void>
   metrics: () => Promise<string>
-  /** What the charts count, all minutes together. */
+  /** The counts of the charts, all minutes together. */
   counts: () => Promise<Counts[]>
-  /** Nothing is on its way: all queued, sent as far as it can be, and written. Not while the downstream holds. */
+  /** Waits until no work is left: all is queued, sent as far as possible, and written. Not usable while the downstream holds. */
   quiet(): Promise<void>
-  /** Time passes, by the database's clock. */
+  /** Makes time pass, by the database's clock. */
   later(interval: string): Promise<void>
-  /** A worker of another process is alive (or gone). */
+  /** Sets the number of workers of other processes that are alive. */
   workers(count: number): Promise<void>
   logged(message: string): Line[]
 }
@@ -157,7 +157,7 @@ export async function setup(t: Test, options: SetupOptions = {}): Promise<Story>
   const metrics = createMetrics({ processMetrics: false })
   const stopping = new AbortController()
   const cutOff = new AbortController()
-  // Every request that is open listens to it.
+  // Every open request adds a listener to it.
   setMaxListeners(0, cutOff.signal)
   const giveUp = new AbortController()
   const downstream = new ScriptedDownstream()
@@ -249,7 +249,7 @@ export async function setup(t: Test, options: SetupOptions = {}): Promise<Story>
     ...(options.mostText === undefined ? {} : { mostText: options.mostText })
   })
   const newDispatcher = () => {
-    const one = dispatcher({
+    const created = dispatcher({
       sql,
       handlers,
       downstreams: leases,
@@ -258,12 +258,12 @@ export async function setup(t: Test, options: SetupOptions = {}): Promise<Story>
       cluster: around,
       owner,
       takenBy: options.takenBy ?? (async () => []),
-      retire: async () => one.died(options.retire?.() ?? []),
+      retire: async () => created.died(options.retire?.() ?? []),
       sweepMs,
       random,
       log
     })
-    return one
+    return created
   }
   t.teardown(async () => {
     stopAll.abort()
@@ -275,7 +275,7 @@ export async function setup(t: Test, options: SetupOptions = {}): Promise<Story>
   })
 
   async function quiet(): Promise<void> {
-    // Each may give work to the others; twice around and all is done.
+    // Each part may give work to the others. After two rounds all of it is done.
     for (let round = 0; round < 3; round++) {
       await accept.idle()
       await succession.idle()
@@ -310,10 +310,10 @@ export async function setup(t: Test, options: SetupOptions = {}): Promise<Story>
     stopping,
     cutOff,
     async post(more) {
-      const one = asked(more)
-      const accepted = await accept(one)
-      if (accepted.kind !== 'created') throw new Error(`${one.taskNo}: ${accepted.kind}`)
-      return one.taskNo
+      const request = asked(more)
+      const accepted = await accept(request)
+      if (accepted.kind !== 'created') throw new Error(`${request.taskNo}: ${accepted.kind}`)
+      return request.taskNo
     },
     async read(taskNo) {
       const task = await readTask(reads, taskNo)

@@ -1,4 +1,4 @@
-// A downstream of the tests' own: it remembers every request, answers as told, and sends receipts.
+// A downstream for tests: it records every request, answers as the test sets it, and sends receipts.
 import { once } from 'node:events'
 import { createServer, type IncomingHttpHeaders, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
@@ -15,16 +15,16 @@ export interface SinkRequest {
 export interface Sink {
   url: string
   requests: SinkRequest[]
-  /** Requests by taskNo. */
+  /** The number of requests with this taskNo. */
   count(taskNo: string): number
-  /** Resolves when `n` requests have come. */
+  /** Resolves when `n` requests have arrived. */
   received(n: number): Promise<void>
 }
 
 export interface SinkOptions {
-  /** 200 unless said otherwise; 'hang' never answers; a promise answers when it is kept. */
+  /** The status of the answer; 200 by default. 'hang' never answers; a promise answers when it resolves. */
   answer?: (request: SinkRequest) => number | 'hang' | Promise<number>
-  /** Receipts for what asks for one, or for those it chooses; true by default. Sent again until the service takes it. */
+  /** Whether requests that expect a receipt get one; true by default. A receipt is sent again until the service accepts it. */
   receipts?: boolean | ((request: SinkRequest) => boolean)
 }
 
@@ -79,7 +79,7 @@ export async function sink(
   }
 }
 
-/** As a good downstream does it: again and again until it is answered, whatever happens to the service meanwhile. */
+/** As a good downstream does: it repeats the receipt until it is answered, even if the service is down meanwhile. */
 async function sendReceipt({ headers }: SinkRequest, signal: AbortSignal): Promise<void> {
   for (let wait = 50; !signal.aborted; wait = Math.min(wait * 2, 1_000)) {
     try {
@@ -93,12 +93,12 @@ async function sendReceipt({ headers }: SinkRequest, signal: AbortSignal): Promi
           taskNo: headers['ackbox-task-no'],
           messageCode: headers['ackbox-message-code']
         }),
-        // A process that stands still answers nobody.
+        // A stopped process does not answer.
         signal: AbortSignal.any([signal, AbortSignal.timeout(5_000)])
       })
       await answer.arrayBuffer()
       if (answer.status < 500) return
-    } catch {} // the service is away: that is what the wait is for
+    } catch {} // the service is away: try again after the wait
     await new Promise(resolve => setTimeout(resolve, wait))
   }
 }

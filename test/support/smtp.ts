@@ -1,4 +1,4 @@
-// A real SMTP server for mail of alarms, with STARTTLS and a login.
+// A real SMTP server for alarm mails, with STARTTLS and a login.
 import { once } from 'node:events'
 import type { AddressInfo } from 'node:net'
 import { SMTPServer } from 'smtp-server'
@@ -10,14 +10,14 @@ interface Mail {
   user: string | undefined
   from: string
   to: string[]
-  /** Headers and text, as they came. */
+  /** Headers and text, as received. */
   text: string
 }
 
 export interface Smtp {
   port: number
   mails: Mail[]
-  /** Tries to log in. */
+  /** The number of login attempts. */
   logins: number
   close(): Promise<void>
 }
@@ -53,7 +53,7 @@ export async function smtpServer(
       })
     }
   })
-  // A client that leaves in the middle is no failure of the test.
+  // A client that disconnects in the middle does not fail the test.
   server.on('error', () => {})
   server.listen(0, '127.0.0.1')
   await once(server.server, 'listening')

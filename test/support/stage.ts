@@ -1,4 +1,4 @@
-// What whole processes play on: one PostgreSQL, perhaps one Redis, one downstream, and the settings they share.
+// The environment of tests of whole processes: one PostgreSQL, perhaps one Redis, one downstream, and shared settings.
 import path from 'node:path'
 import type { Test } from 'tap'
 import type { Sql } from '../../src/db/pool.ts'
@@ -16,7 +16,7 @@ export interface Stage {
   env: Record<string, string>
 }
 
-/** undefined: no Redis is at hand, and the test is skipped. */
+/** Undefined: there is no Redis, and the test is skipped. */
 export async function stage(
   t: Test,
   {
@@ -49,7 +49,7 @@ export async function stage(
 
 export type Code = 'test.plain' | 'test.receipt'
 
-/** Posts one task; its number and what it was answered. */
+/** Posts one task. Returns the answer. */
 export async function post(
   url: string,
   taskNo: string,
@@ -58,14 +58,14 @@ export async function post(
   return call(`${url}/tasks`, { taskNo, messageCode: 'test.plain', messageBody: { n: 1 }, ...more })
 }
 
-/** As `post`, until it is taken: a busy machine answers 503 now and then. */
+/** As `post`, repeated until it is accepted: a busy machine sometimes answers 503. */
 export const taken = (url: string, taskNo: string, more: object = {}): Promise<Answer> =>
   postUntilTaken(() => url, { taskNo, messageCode: 'test.plain', messageBody: { n: 1 }, ...more })
 
 export const numbered = (name: string, n: number): string[] =>
   Array.from({ length: n }, (_, i) => `${name}-${i}`)
 
-/** Deliveries by status and phase, as the rows say: `{ 'HANDLED': 3, 'SENDING WAITING': 1 }`. */
+/** The number of deliveries by status and phase: `{ 'HANDLED': 3, 'SENDING WAITING': 1 }`. */
 export async function tally(sql: Sql): Promise<Record<string, number>> {
   const rows = await sql<{ word: string; n: number }[]>`
     select concat_ws(' ', (array['DELETED', 'SENDING', 'HANDLED', 'FAILED'])[status + 2], phase) as word,
@@ -77,8 +77,8 @@ export async function tally(sql: Sql): Promise<Record<string, number>> {
 }
 
 /**
- * Tasks that reached the downstream more often than wanted, without a timeout or a lost lease on our record that says why: a busy
- * machine has those.
+ * Tasks that reached the downstream more often than `wanted`, although the rows have no timeout and no lost lease that explains it.
+ * Those happen on a busy machine.
  */
 export async function repeated(sql: Sql, downstream: Sink, wanted = 1): Promise<string[]> {
   const rows = await sql<{ task_no: string; excused: number }[]>`
@@ -86,7 +86,7 @@ export async function repeated(sql: Sql, downstream: Sink, wanted = 1): Promise<
         select count(*)::int from attempt a
         where a.task_id = t.id and (
           a.reason in ('timeout', 'connect_timeout')
-          -- Its receipt did not come within the receiptTimeout of test.receipt: then it is sent again, as it must be.
+          -- Its receipt did not arrive within the receiptTimeout of test.receipt: a repeat is correct then.
           or a.outcome = 'delivered' and exists (
             select from attempt b
             where b.task_id = a.task_id and b.downstream = a.downstream and b.attempt > a.attempt
@@ -98,7 +98,7 @@ export async function repeated(sql: Sql, downstream: Sink, wanted = 1): Promise<
   return rows.filter(row => downstream.count(row.task_no) > wanted + row.excused).map(row => row.task_no)
 }
 
-/** How the task ended, asked again and again while the service cannot say, or dies of the answer. */
+/** The final status of the task. The request is repeated while the service does not answer, or dies while it answers. */
 export async function statusAtLast(url: string, taskNo: string): Promise<unknown> {
   for (;;) {
     const answer = await settled(url, taskNo).catch(() => null)

@@ -10,15 +10,15 @@ import { folder } from './service.ts'
 import { until } from './until.ts'
 
 export interface Pair {
-  /** One URL with both hosts, the standby first: the first one is not the primary. */
+  /** One URL with both hosts. The standby is first, so that the first host is not the primary. */
   url: string
-  /** The primary is killed, or lives on but takes no more writes. */
+  /** Kills the primary, or makes it read-only. */
   losePrimary(how: 'killed' | 'read-only'): Promise<void>
-  /** The standby takes writes from now on. Resolves to a client of it. */
+  /** Promotes the standby: it accepts writes from now on. Resolves to a client for it. */
   promote(): Promise<Sql>
 }
 
-/** A migrated primary whose commits wait for its synchronous standby: what it has confirmed, the standby has too. */
+/** A migrated primary whose commits wait for its synchronous standby: the standby has every confirmed commit. */
 export async function primaryAndStandby(t: Test): Promise<Pair> {
   const primaryDir = await dataFolder(t)
   const standbyDir = folder(t)

@@ -1,11 +1,11 @@
-// How long something took, asked so that a neighbour who keeps the machine busy does not change the answer much.
+// Measures how long something took, so that other load on the machine changes the result only a little.
 import type { Test } from 'tap'
 
 const turnMs = 10
 
 /**
- * ms since it was made, as the event loop of this process lived them: a turn that took longer counts as two. A wait of the
- * thing under test counts in full, a wait for a processor hardly at all.
+ * ms since its creation, counted in turns of the event loop of 10 ms: a longer turn counts as two. A wait of the code under test
+ * counts in full, a wait for a processor counts very little.
  */
 export function stopwatch(t: Test): () => number {
   let counted = 0
@@ -23,7 +23,7 @@ export function stopwatch(t: Test): () => number {
   }
 }
 
-/** ms that processors worked for this process: what the work itself costs, however long it had to wait for them. */
+/** CPU time of this process during the work, in ms: the cost of the work, without its waits for a processor. */
 export function workedMs(work: () => void): number {
   const before = process.cpuUsage()
   work()
@@ -31,7 +31,7 @@ export function workedMs(work: () => void): number {
   return (user + system) / 1_000
 }
 
-/** ms that processors worked for this process while so much time passed: little, of what does not spin. */
+/** CPU time of this process while `ms` pass, in ms. It is small if no code spins. */
 export async function workedOver(ms: number): Promise<number> {
   const before = process.cpuUsage()
   await new Promise(resolve => setTimeout(resolve, ms))

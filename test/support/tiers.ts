@@ -1,26 +1,26 @@
-// Which tier a test file belongs to: what it starts decides, and its imports say what it starts. What takes long says so itself.
+// The tier of a test file depends on the servers and processes that it starts. Its imports show them. A long file has a comment.
 import { existsSync, readdirSync, readFileSync } from 'node:fs'
 import path from 'node:path'
 
-/** unit: no server. db: the tests' PostgreSQL, or a Redis. system: processes of its own. long: all of test/long, and what takes 20 s or more. */
+/** unit: no server. db: the tests' PostgreSQL, or a Redis. system: processes of its own. long: test/long, and files of 20 s or more. */
 export const tierNames = ['unit', 'db', 'system', 'long'] as const
 export type Tier = (typeof tierNames)[number]
 
 export interface TestFile {
-  /** From the root, as compiled. */
+  /** The path of the compiled file, from the root. */
   compiled: string
-  /** From the root, as written: what people type. */
+  /** The path of the source file, from the root. It is the name in arguments and output. */
   source: string
   tier: Tier
 }
 
-/** Before the imports of a file that takes 20 s or more in `npm test`. */
+/** The comment before the imports of a file that takes 20 s or more in `npm test`. */
 const takesLong = /^\/\/ Takes long\b/m
-/** These need what not every machine has, and have a script each. */
+/** These folders need programs that not every machine has. Each has its own script. */
 const elsewhere = /^test\/(?:interop|package|image|schemathesis)\//
 const servers = /^test\/support\/(?:postgres|redis)\.js$/
 const programs = /^(?:node:child_process|src\/embedded\/postmaster\.js|test\/support\/own-postgres\.js)$/
-/** Of test/support/service.ts, what starts a process; the rest of it only asks. */
+/** The exports of test/support/service.ts that start a process. */
 const starts = /\b(?:start|launch)\b/
 
 interface Import {
@@ -28,7 +28,7 @@ interface Import {
   from: string
 }
 
-/** Every test file below the folder of compiled files; not what is left there of a source that is gone. */
+/** Every test file below the folder of compiled files, except compiled files whose source is gone. */
 export function testFiles(dist: string): TestFile[] {
   return readdirSync(path.join(dist, 'test'), { recursive: true, encoding: 'utf8' })
     .map(name => path.posix.join('test', name.replaceAll(path.sep, '/')))
@@ -42,7 +42,7 @@ export function testFiles(dist: string): TestFile[] {
     }))
 }
 
-/** As written: what is compiled has lost some of its comments. */
+/** Reads the source: the compiled file has lost some of its comments. */
 function isLong(dist: string, name: string): boolean {
   if (name.startsWith('test/long/')) return true
   const text = readFileSync(path.join(dist, '..', name.replace(/js$/, 'ts')), 'utf8')

@@ -1,4 +1,4 @@
-/** Looks again and again until it is so; says what it waited for when that never comes. `seconds` only end a hang. */
+/** Polls until `look` is true. After `seconds`, which only end a hang, it throws an error that names `what`. */
 export async function until(
   what: string,
   look: () => boolean | Promise<boolean>,

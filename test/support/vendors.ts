@@ -1,5 +1,5 @@
-// The vendors' ends of alarm channels, written from their documentation: they check the path, the signature, the format and the
-// rate, and answer as the vendors do, with their own codes.
+// Fake vendors of alarm channels, written from their documentation: they check the path, the signature, the format and the
+// rate, and answer with the vendors' own codes.
 import { createHmac } from 'node:crypto'
 import { once } from 'node:events'
 import { createServer, type IncomingHttpHeaders } from 'node:http'
@@ -18,16 +18,16 @@ interface Reply {
   headers?: Record<string, string>
 }
 export interface Vendor {
-  /** Where to send, with what it asks for. */
+  /** The address to send to, with the token that it requires. */
   url: string
-  /** The text or the JSON of each message that it took. */
+  /** The text or the JSON of each message that it accepted. */
   taken: string[]
   refused: string[]
-  /** Its clock: the rates go by it. */
+  /** Its clock, which the rate limits use. */
   now: () => number
 }
 
-/** Of these codes and words: https://open.dingtalk.com/document/orgapp/custom-robot-access and the others' pages in chat.ts. */
+/** The codes and texts are from https://open.dingtalk.com/document/orgapp/custom-robot-access and the pages named in chat.ts. */
 export type VendorName = 'dingtalk' | 'feishu' | 'wecom' | 'slack' | 'pagerduty' | 'alertmanager' | 'webhook'
 
 export const secrets = {
@@ -42,7 +42,7 @@ export const secrets = {
 const json = (status: number, body: unknown): Reply => ({ status, body: JSON.stringify(body) })
 const sign = (key: string, text: string): string => createHmac('sha256', key).update(text).digest('base64')
 
-// eslint-disable-next-line typescript/no-explicit-any -- whatever was posted: each vendor looks at what it knows
+// eslint-disable-next-line typescript/no-explicit-any -- any body may be posted: each vendor checks the members that it knows
 type Look = (call: Call, body: any, now: number, limited: boolean) => { reply: Reply; taken?: string }
 
 const vendors: Record<VendorName, { path: string; perMinute: number; perSecond: number; look: Look }> = {
@@ -202,7 +202,7 @@ export async function vendor(t: Test, name: VendorName): Promise<Vendor> {
   return seen
 }
 
-/** The URL of a setting: with its kind, its user and its secret. */
+/** The URL for the setting: with the kind, the user and the secret. */
 export function channelUrl(name: VendorName, { url }: Vendor): string {
   const place = new URL(url)
   if (name === 'alertmanager') place.username = 'me'

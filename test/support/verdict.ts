@@ -1,4 +1,4 @@
-// What a test file said of itself, in TAP.
+// Reads the result of a test file from its TAP output.
 
 export interface Verdict {
   source: string
@@ -8,9 +8,9 @@ export interface Verdict {
   seconds: number
   /** Why it counts as failed; undefined: it passed. */
   failed: string | undefined
-  /** Its output, or the end of it, as far as it says what is wrong. */
+  /** The part of its output that shows the failure. */
   complaint: string[]
-  /** Titles of what did not run, with the reason. */
+  /** The titles of skipped tests, with the reason. */
   skipped: string[]
 }
 
@@ -21,7 +21,7 @@ export interface Ended {
   isLate: boolean
 }
 
-/** A file is meant to take 5 s; this much more is worth a look on any machine. */
+/** A file should take 5 s. A file that takes longer than this should be checked, on any machine. */
 const slowSeconds = 30
 
 /** Lines about the files that took long, the slowest first; none if there are none. */
@@ -36,7 +36,7 @@ export function slowFiles(verdicts: readonly Pick<Verdict, 'source' | 'seconds'>
 
 const counts = /^# \{ total: \d+, pass: (\d+)(?:, fail: (\d+))?(?:, todo: \d+)?(?:, skip: (\d+))? \}$/m
 
-/** Only a file that counted its assertions to the end has passed. */
+/** A file passes only if its output ends with a count of its assertions. */
 export function verdictOf(source: string, text: string, { code, signal, seconds, isLate }: Ended): Verdict {
   const counted = counts.exec(text)
   const [pass, fail, skip] = [1, 2, 3].map(group => Number(counted?.[group] ?? 0)) as [number, number, number]
@@ -65,7 +65,7 @@ export function verdictOf(source: string, text: string, { code, signal, seconds,
   }
 }
 
-/** The assertions that failed with what they compared, then the titles around them; else the last lines. */
+/** The failed assertions with the values that they compared, then the titles around them; else the last lines. */
 function complaintOf(text: string): string[] {
   const found: string[] = []
   let until: RegExp | undefined
@@ -73,7 +73,7 @@ function complaintOf(text: string): string[] {
   for (const line of text.split('\n')) {
     if (/^\s*not ok /.test(line)) {
       found.push(line)
-      // A title has its time; what it says of itself is only where it stands.
+      // A line with a time is the title of a test; the block below it only has its location.
       until = line.includes(' # time=')
         ? undefined
         : new RegExp(`^${/^\s*/.exec(line)?.[0] ?? ''} {2}\\.\\.\\.$`)

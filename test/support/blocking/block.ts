@@ -3,7 +3,7 @@ import { defineHandler, env, url, z } from 'ackbox/handler'
 
 const sleeper = new Int32Array(new SharedArrayBuffer(4))
 
-// A handler that blocks its process until the file TEST_BLOCK_UNTIL is there: nothing else runs there meanwhile.
+// A handler that blocks its process until the file TEST_BLOCK_UNTIL exists: nothing else runs in the process meanwhile.
 export default defineHandler({
   messageCode: 'test.plain',
   body: z.object({ n: z.int() }),

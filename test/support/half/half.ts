@@ -1,6 +1,6 @@
 import { defineHandler, env, url, z } from 'ackbox/handler'
 
-// What the tests of half messages deliver, and where their producer is asked.
+// The handler of the tests of half messages, with the URL of the producer's check-back.
 export default defineHandler({
   messageCode: 'test.half',
   body: z.object({ n: z.int() }),

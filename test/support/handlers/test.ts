@@ -1,6 +1,6 @@
 import { defineHandler, env, url, z } from 'ackbox/handler'
 
-// What the tests of whole processes deliver; timeouts are short, so that leases are.
+// The handler of the tests of whole processes. Timeouts are short, so that leases are short.
 const limit = { concurrency: 50, timeout: '2s' } as const
 const retry = { times: 10, backoff: ['200ms', '500ms', '1s'] } as const
 

@@ -1,6 +1,6 @@
 import { defineHandler, env, url, z } from 'ackbox/handler'
 
-// As ../handlers, with the time that a busy machine may take: for tests that count each delivery.
+// As ../handlers, with timeouts long enough for a busy machine: for tests that count each delivery.
 export default defineHandler({
   messageCode: 'test.plain',
   body: z.object({ n: z.int() }),
