@@ -1,4 +1,4 @@
-// npm run bench -- backlog: so many deliveries are due, and new tasks come in. How fast does it drain, at what price?
+// npm run bench -- backlog: a large backlog of due deliveries, with new tasks coming in. How fast does it drain, and at what cost?
 import { drawDrain } from './curve.ts'
 import { ackbox, drain, textbook, type DrainAmounts, type Drained } from './drain.ts'
 import { onGround, redisOf, type Ground } from './ground.ts'
@@ -11,26 +11,26 @@ import { variants } from './variants.ts'
 const help = `npm run bench -- backlog [options]
 
 Fills PostgreSQL with due deliveries while nothing runs, starts Ackbox on them and posts new tasks at a steady rate while
-it works them off; beside it, in the same run, the plain fast run and the same steady rate on an empty database. Progress
-goes to stderr, the report to stdout as one line of JSON, the drain as a curve to drain.json and drain.svg. The accept
-p99 is that after the first 5 s, as the normal one is that of a process that is warm; that of the start is beside it.
+it drains them. The same run also measures the fast run and the same steady rate on an empty database, to compare. Progress
+goes to stderr, the report to stdout as one line of JSON, the drain as a curve to drain.json and drain.svg. The accept p99
+leaves out the first 5 s, since the normal p99 is that of a warm process; the p99 of the start is reported separately.
 
   --due N           deliveries that wait                                     (1000000)
-  --mode MODE       redis or postgres: what BullMQ stands on; or textbook    (redis)
-  --textbook-due N  of the textbook service, whose backlog is also in Redis  (100000)
-  --seconds N       the drain is watched no longer                           (60)
+  --mode MODE       redis or postgres: where BullMQ stores jobs; or textbook (redis)
+  --textbook-due N  the same for textbook, whose backlog is also in Redis    (100000)
+  --seconds N       the drain is watched at most this long                   (60)
   --rate N          POSTs a second meanwhile                                 (200)
-  --tasks N         of the fast run, after as many that count for nothing    (20000)
+  --tasks N         tasks of the fast run, after as many to warm up          (20000)
   --rounds N        rounds; medians are reported                             (1)
-  --plots FOLDER    where the curve goes; each mode has its own there        (docs/plots)
-  --quick           a tiny run that shows that it works; draws nothing unless --plots says where
+  --plots FOLDER    where the curve is written; each mode has its own        (docs/plots)
+  --quick           a tiny run that shows that it works; draws nothing without --plots
   --help
 
-rssMb is the service's process at its highest (VmHWM); memoryMb are PostgreSQL and Redis with all their processes, what
-those share counted once (PSS, looked at every 10 s).
+rssMb is the peak memory of the service's process (VmHWM). memoryMb is the memory of PostgreSQL and Redis with all their
+processes; shared memory counts once (PSS, sampled every 10 s).
 
-Goals: drain at 0.8 of the fast run or more, arrived and also written down as handled; accept p99 at most 2 times the
-normal one; Redis at most 64 MB, a process of Ackbox at most 256 MB.`
+Goals: drain at 0.8 of the fast run or more, for arrivals and for deliveries recorded as handled; accept p99 at most 2 times
+the normal one; Redis at most 64 MB, a process of Ackbox at most 256 MB.`
 
 const modes = {
   redis: ackbox('ackbox-redis', 'redis'),
@@ -80,7 +80,7 @@ export async function main(args: string[]): Promise<void> {
   }
   const rounds = whole('--rounds', values.rounds)
   await onGround(quick, async (ground, signal) => {
-    redisOf(ground, mode === 'textbook' ? 'redis' : mode) // or it fails
+    redisOf(ground, mode === 'textbook' ? 'redis' : mode) // throws without the Redis that the mode needs
     const turns: Turn[] = []
     for (let turn = 1; turn <= rounds; turn++) {
       console.error(`round ${turn}/${rounds}: ${mode}`)
@@ -122,7 +122,7 @@ function resultOf(mode: string, { due, seconds, rate }: DrainAmounts, turns: Tur
   const parts = Object.keys(turns[0]?.drained.memoryMb ?? {})
   const measured = {
     drainRatio: middle(({ fresh, drained }) => drained.perSecond / fresh.tasksPerSecond, 3),
-    // What arrives faster than it is written down piles up in memory, and is sent again once its lease is over.
+    // Deliveries that arrive faster than they are recorded pile up in memory, and are sent again once their lease ends.
     recordedRatio: middle(({ fresh, drained }) => drained.recordedPerSecond / fresh.tasksPerSecond, 3),
     acceptP99Ratio: middle(({ fresh, drained }) => drained.acceptP99 / fresh.acceptP99, 2),
     redisMb: highest(({ drained }) => drained.redisMb),

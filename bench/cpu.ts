@@ -1,4 +1,4 @@
-// CPU time of processes and all they have started, from the kernel's own books.
+// CPU time of processes and their descendants, from /proc.
 import { readdirSync, readFileSync } from 'node:fs'
 
 interface Times {
@@ -6,7 +6,7 @@ interface Times {
   ms: number
 }
 
-/** Ms of CPU used so far by these processes and their descendants, also by those that have ended meanwhile. */
+/** Ms of CPU used so far by these processes and their descendants, including those that have ended. */
 export function cpuMs(roots: number[]): number {
   const all = new Map<number, Times>()
   for (const name of readdirSync('/proc')) {

@@ -1,4 +1,4 @@
-// The picture of the drain. Each mode is measured by a run of its own, so what others have left there stays.
+// The plot of the drain. Each mode is measured by its own run, so the curves of the other modes in the file are kept.
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { plot } from './plot.ts'
@@ -21,18 +21,18 @@ export async function drawDrain(folder: string, mode: string, drain: Drain): Pro
   writeFileSync(file, `${JSON.stringify(drains)}\n`)
   const svg = await plot({
     title: 'A backlog drains: Ackbox on Redis, on PostgreSQL only, and the textbook service',
-    // Backlogs of different sizes in one picture: each in percent, and its time as if it were a million.
+    // Backlogs of different sizes in one plot: each in percent, and its time scaled to a million deliveries.
     x: 'seconds for each million that were due',
     y: 'deliveries left, %',
     series: Object.keys(names).flatMap(name => {
-      const one = drains[name]
-      if (!one) return []
+      const drained = drains[name]
+      if (!drained) return []
       return [
         {
-          name: `${names[name]}, ${one.due / 1000}k due`,
-          points: one.curve.map(([second, left]): [number, number] => [
-            (second * 1e6) / one.due,
-            (left * 100) / one.due
+          name: `${names[name]}, ${drained.due / 1000}k due`,
+          points: drained.curve.map(([second, left]): [number, number] => [
+            (second * 1e6) / drained.due,
+            (left * 100) / drained.due
           ])
         }
       ]
@@ -45,6 +45,6 @@ function read(file: string): Record<string, Drain> {
   try {
     return JSON.parse(readFileSync(file, 'utf8')) as Record<string, Drain>
   } catch {
-    return {} // the first to be drawn
+    return {} // no curve is drawn yet
   }
 }

@@ -1,4 +1,4 @@
-// npm run bench -- curves: one figure says little of a service that others post to more or less; two curves say more.
+// npm run bench -- curves: a single figure does not show how a service behaves at different loads; two curves do.
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { availableParallelism } from 'node:os'
 import { join } from 'node:path'
@@ -13,14 +13,14 @@ import { discard, variants, type Running, type Variant } from './variants.ts'
 const help = `npm run bench -- curves [options]
 
 Tasks a second by POSTs in flight, and ms from the POST to the arrival by tasks a second, of each variant, round after
-round. Medians go to stdout, one line of JSON for each variant, to docs/plots/curves.json, and drawn beside it:
-throughput.svg and latency.svg. A rate that most rounds of a variant missed by more than 5 % is left out, and those above.
+round. Medians are written to stdout, one line of JSON for each variant, to docs/plots/curves.json, and as plots beside it:
+throughput.svg and latency.svg. A rate that most rounds of a variant missed by more than 5 % is left out, and all above it.
 
-  --rounds N     medians of so many                    (3)
+  --rounds N     rounds; medians are reported          (3)
   --seconds N    how long each point is measured       (4)
-  --warm N       tasks before, which count for nothing (10000)
-  --only A,B     of ${variants.map(({ name }) => name).join(', ')}
-  --to FOLDER    where the files go                    (docs/plots; none with --quick)
+  --warm N       tasks before, to warm up              (10000)
+  --only A,B     some of ${variants.map(({ name }) => name).join(', ')}
+  --to FOLDER    where the files are written           (docs/plots; none with --quick)
   --draw         draws the numbers of that folder again, without measuring
   --quick        a tiny run that shows that it works
   --help`
@@ -39,7 +39,7 @@ interface Curve {
   latency: { rate: number; p50Ms: number; p99Ms: number }[]
 }
 
-/** What is kept beside the plots. */
+/** The content of curves.json. */
 interface Curves extends Amounts {
   date: string
   cores: number
@@ -127,13 +127,13 @@ async function oneTurn(
   let [lost, refused] = [0, 0]
   const run = async (tasks: number, inFlight: number, rate?: number) => {
     const load = { target, tasks, inFlight, settleMs: 100 }
-    const sent = await send(ground, rate === undefined ? load : { ...load, rate })
-    lost += sent.lost
-    refused += sent.refused
-    return sent
+    const result = await send(ground, rate === undefined ? load : { ...load, rate })
+    lost += result.lost
+    refused += result.refused
+    return result
   }
   await run(amounts.warm, 256)
-  // The quiet part first: what the loud one leaves PostgreSQL to clean up would be felt in it.
+  // The low load first: after the high load PostgreSQL cleans up, which would slow down the other part.
   for (const rate of amounts.rates) {
     const { tasksPerSecond, waits } = await run(rate * amounts.seconds, 256, rate)
     if (tasksPerSecond < rate * 0.95) {
@@ -146,7 +146,7 @@ async function oneTurn(
     curve.latency.push({ rate, p50Ms, p99Ms })
   }
   for (const inFlight of amounts.inFlight) {
-    // A short run tells how many tasks the time will take.
+    // A short run estimates the number of tasks for the time.
     const { tasksPerSecond: guess } = await run(Math.max(100, 8 * inFlight), inFlight)
     const { tasksPerSecond } = await run(Math.ceil(guess * amounts.seconds), inFlight)
     console.error(`  ${inFlight} in flight: ${Math.round(tasksPerSecond)} tasks/s`)
@@ -171,12 +171,12 @@ function medians(name: string, turns: Turn[], { inFlight: levels, rates }: Amoun
   return { name, throughput, latency }
 }
 
-/** Each stands behind the variant that it is a companion of. */
+/** In `variants` it comes right after the variant that it belongs to. */
 const isPipelined = (name: string): boolean => name.endsWith('-pipelined')
 
-/** Without a folder it is drawn for nobody, which shows that it can be. */
+/** Without a folder the plots are made but not written, to show that it works. */
 async function draw(curves: Curves, folder: string | undefined): Promise<void> {
-  // What shares connections is the same where few are under way, and would only hide the others.
+  // At low rates the pipelined variants have the same latency, and their curves would only hide the others.
   const plain = curves.curves.filter(({ name }) => !isPipelined(name))
   const throughput = await plot({
     title: 'Throughput, from the first POST to the last arrival',

@@ -1,4 +1,4 @@
-// npm run bench -- dashboards: twenty people look at the dashboard while it does all it can. What does that cost?
+// npm run bench -- dashboards: twenty dashboards are open while Ackbox runs at full load. What do they cost?
 import { setTimeout as sleep } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
 import { request } from 'undici'
@@ -13,20 +13,20 @@ import { startAckbox } from './variants.ts'
 const help = `npm run bench -- dashboards [options]
 
 By turns, each on an empty database: full load with dashboards open and without. A dashboard is an event stream and the
-reads of its page, as often as the page reads. The report is one line of JSON on stdout.
+requests of its page, as often as the page sends them. The report is one line of JSON on stdout.
 
-  --dashboards N  how many are open                                         (20)
-  --tasks N       of a turn, after as many that count for nothing           (20000)
+  --dashboards N  open dashboards                                           (20)
+  --tasks N       tasks of a turn, after as many to warm up                 (20000)
   --rounds N      pairs of turns; medians are reported                      (5)
-  --mode MODE     redis or postgres: what BullMQ stands on                  (redis, or postgres without a redis-server)
-  --rollups       compares counts by minute on and off instead, without a dashboard
+  --mode MODE     redis or postgres: where BullMQ stores jobs               (redis, or postgres without a redis-server)
+  --rollups       compares counts by minute on and off instead, without dashboards
   --quick         a tiny run that shows that it works
   --help
 
 Goals: 0.95 of the rate without dashboards or more, and memory that does not rise; 0.98 of the rate without counts by minute.
-For ten minutes of dashboards take as many tasks as fill ten minutes, and one round.`
+For ten minutes of dashboards set --tasks to as many as fill ten minutes, and --rounds 1.`
 
-/** What the pages read, and how often: src/ui/pages. */
+/** The requests of the pages in src/ui/pages, and their intervals. */
 const pages: { everyMs: number; paths: string[] }[] = [
   {
     everyMs: 10_000,
@@ -46,7 +46,7 @@ const pages: { everyMs: number; paths: string[] }[] = [
   { everyMs: 30_000, paths: ['/alarms?open=true&limit=200'] },
   { everyMs: 10_000, paths: ['/nodes'] }
 ]
-/** A page that is told of changes reads again, many at once as one. */
+/** After an event of a change a page reads again. Events within this time cause one read. */
 const soonMs = 300
 const sampleMs = 2_000
 
@@ -80,7 +80,7 @@ export async function main(args: string[]): Promise<void> {
     }
     const results = { with: new Array<Turn>(), without: new Array<Turn>() }
     for (let round = 1; round <= rounds; round++)
-      // Each comes first as often as the other, in case it matters what ran before.
+      // Each is first equally often, in case the order matters.
       for (const kind of round % 2 === 1 ? (['with', 'without'] as const) : (['without', 'with'] as const)) {
         const measured = await one(kind === 'with')
         results[kind].push(measured)
@@ -115,7 +115,7 @@ async function turn(
   const { signal } = over
   const memory: number[] = []
   const looking = Array.from({ length: open }, (_, n) => dashboard(running.url, n, signal))
-  for (const one of looking) one.catch(() => {}) // heard of below
+  for (const one of looking) one.catch(() => {}) // awaited below
   const sampling = sample(running.pids['service'] ?? 0, memory, signal)
   try {
     return { ...(await fullLoad(running, ground, amounts)), memory }
@@ -133,7 +133,7 @@ async function sample(pid: number, memory: number[], signal: AbortSignal): Promi
   }
 }
 
-/** Open until `signal`. What is refused is no dashboard, and ends the benchmark. */
+/** Open until `signal` aborts. An answer other than 200 ends the benchmark. */
 async function dashboard(url: string, n: number, signal: AbortSignal): Promise<void> {
   const page = pages[n % pages.length]
   if (!page) return
@@ -171,7 +171,7 @@ async function dashboard(url: string, n: number, signal: AbortSignal): Promise<v
 
 function resultOf(results: { with: Turn[]; without: Turn[] }, goal: number) {
   const rate = (turns: Turn[]) => round(median(turns.map(one => one.tasksPerSecond)))
-  // Neighbours in time are compared, so that a machine that slows down meanwhile changes little.
+  // The ratio is computed per round, so that a machine that slows down during the run changes it little.
   const ratio = median(
     results.with.map((one, at) => one.tasksPerSecond / (results.without[at]?.tasksPerSecond ?? NaN))
   )

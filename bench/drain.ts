@@ -1,4 +1,4 @@
-// One backlog: filled while nobody works on it, then watched while it drains and new tasks come in.
+// One backlog: filled while no service runs, then watched while it drains and new tasks come in.
 import { setTimeout as sleep } from 'node:timers/promises'
 import postgres, { type Sql } from 'postgres'
 import { now } from './child.ts'
@@ -11,14 +11,14 @@ import { memoryMb, peakMb } from './memory.ts'
 import type { SinkReport } from './sink.ts'
 import { emptyAckbox, runAckbox, runTextbook, type Running } from './variants.ts'
 
-/** One that can have a backlog. The relay has none: it keeps nothing. */
+/** A service that can have a backlog. The relay cannot: it stores nothing. */
 export interface Backlogged {
-  /** The same among the variants. */
+  /** Its name among the variants. */
   name: string
   database: string
   fill: (ground: Ground, filling: Omit<Filling, 'url'>) => Promise<void>
   start: (ground: Ground) => Promise<Running>
-  /** What its tables say in the end. */
+  /** The rows of its tables at the end. */
   count: (sql: Sql) => Promise<Count[]>
 }
 
@@ -29,7 +29,7 @@ interface Count {
 
 export interface DrainAmounts {
   due: number
-  /** Whether it is empty by then or not. */
+  /** The drain is watched at most this long. */
   seconds: number
   /** POSTs a second meanwhile. */
   rate: number
@@ -38,23 +38,23 @@ export interface DrainAmounts {
 export interface Drained {
   /** From the first arrival to the last, or to the end of the time. */
   perSecond: number
-  /** Written down as handled in that time. */
+  /** Recorded as handled in that time. */
   recordedPerSecond: number
-  /** Arrived at its end, but not written down yet. */
+  /** Arrived by the end of that time, but not recorded yet. */
   unrecorded: number
-  /** Of the second half of that time: what it is once everything is warm. */
+  /** The same for the second half of that time, when everything is warm. */
   secondHalfPerSecond: number
   seconds: number
   /** Deliveries of the backlog that are left, second by second from the first arrival on. */
   curve: [second: number, left: number][]
-  /** Ms from POST to answer, but for its first seconds: the normal one is of a process that is warm, too. */
+  /** Ms from POST to answer, without the first seconds: the normal p99 is that of a warm process, too. */
   acceptP99: number
-  /** Of its first seconds. */
+  /** The same for the first seconds. */
   startAcceptP99: number
   redisMb: number
-  /** Of the service's process, at its highest; see peakMb. */
+  /** The peak of the service's process; see peakMb. */
   rssMb: number
-  /** Of what it stands on, at its highest; see memoryMb. */
+  /** The peak of PostgreSQL and of Redis; see memoryMb. */
   memoryMb: Record<string, number>
   lost: number
   duplicates: number
@@ -97,7 +97,7 @@ export async function drain(
 ): Promise<Drained> {
   await ground.emptyRedis()
   await what.fill(ground, { run, count: due, signal })
-  // Numbers of the backlog first, then those of what is posted meanwhile.
+  // The numbers of the backlog come first, then those of the tasks that are posted meanwhile.
   await ground.sink.ask({ kind: 'expect', run, tasks: due + rate * (seconds + 2 * sliceSeconds) })
   const { watched, posted, recorded } = await work(ground, what, { due, seconds, rate }, signal)
   const { arrivals, duplicates } = (await ground.sink.ask({ kind: 'report' })) as SinkReport
@@ -125,7 +125,7 @@ export async function drain(
     redisMb: watched.redisMb,
     rssMb: watched.rssMb,
     memoryMb: watched.memoryMb,
-    // What nobody knows of any more, and what is called handled but never came.
+    // Accepted tasks without a row, and handled deliveries that never arrived.
     lost:
       Math.max(0, due + accepted - rows) +
       Math.max(0, (watched.emptied ? due + accepted : handled) - arrived),
@@ -145,7 +145,7 @@ async function work(
     const over = new AbortController()
     const slice = Math.min(sliceSeconds, seconds)
     const posting = post(ground, running, { due, rate, slice, signal: over.signal })
-    posting.catch(() => {}) // heard of below
+    posting.catch(() => {}) // awaited below
     const watched = await watch(ground, running, { due, seconds, signal }).finally(() => over.abort())
     const { handled: recorded } = await count(ground, what)
     const posted = await posting
@@ -159,7 +159,7 @@ async function work(
 const acceptedOf = (posted: LoadReport[]): number =>
   posted.reduce((sum, { starts, refused }) => sum + starts.length - refused, 0)
 
-/** Slice by slice at a steady rate, until it is over. */
+/** Posts slice by slice at a steady rate, until `signal` aborts. */
 async function post(
   { load }: Ground,
   { url: target }: Running,
@@ -183,7 +183,7 @@ interface Watched {
   memoryMb: Record<string, number>
 }
 
-/** Looks four times a second, until all of the backlog has arrived or its time is over. */
+/** Samples four times a second, until the whole backlog has arrived or the time is over. */
 async function watch(
   ground: Ground,
   { pids }: Running,
@@ -200,7 +200,7 @@ async function watch(
     const emptied = arrived >= due
     const over = emptied || elapsed >= seconds
     if (pids['redis'] !== undefined) redisMb = Math.max(redisMb, await ground.redisMb())
-    // Seldom, for it goes through the pages of all of PostgreSQL: every second it was 2 ms of the accept p99.
+    // Rarely, since it walks all memory pages of PostgreSQL: every second it added 2 ms to the accept p99.
     if (looks % 40 === 0 || over) {
       for (const [what, pid] of Object.entries(others))
         highest[what] = Math.max(highest[what] ?? 0, memoryMb(pid))
@@ -224,7 +224,7 @@ async function count(ground: Ground, what: Backlogged): Promise<Count> {
 const within = (times: Float64Array, from: number, to: number): number =>
   times.reduce((sum, at) => sum + (at >= from && at <= to ? 1 : 0), 0)
 
-/** How many have arrived, second by second and in the end. */
+/** The number of arrivals, second by second and at the end. */
 function curveOf(times: Float64Array, from: number, to: number): [second: number, arrived: number][] {
   const seconds = Math.floor((to - from) / 1000)
   const ends = [...Array.from({ length: seconds + 1 }, (_, second) => from + second * 1000), to]

@@ -1,4 +1,4 @@
-// Producers that enqueue by SQL, each call a transaction of its own, as it is when business rows are written with it.
+// Producers that enqueue by SQL. Each call is its own transaction, as when business rows are written with it.
 import { setTimeout as sleep } from 'node:timers/promises'
 import postgres from 'postgres'
 import { now, serve } from './child.ts'
@@ -11,11 +11,11 @@ export interface EnqueueQuestion {
   run: string
   tasks: number
   inFlight: number
-  /** Calls a second; without it each answer calls for the next one. */
+  /** Calls a second; without it each answer triggers the next call. */
   rate?: number
-  /** Tasks of a call of enqueue_many; without it each task has a call of enqueue. */
+  /** Tasks per call of enqueue_many; without it each task has a call of enqueue. */
   batch?: number
-  /** Where to say after each commit that there is something. */
+  /** The URL of the service to nudge after each commit. */
   nudge?: string
 }
 
@@ -27,7 +27,7 @@ serve(
     const starts = new Float64Array(tasks)
     const accepts = new Float64Array(tasks)
     const size = batch ?? 1
-    await Promise.all(Array.from({ length: inFlight }, () => sql`select pg_sleep(0.01)`)) // connected
+    await Promise.all(Array.from({ length: inFlight }, () => sql`select pg_sleep(0.01)`)) // opens all connections
     const call = async (index: number) => {
       const past = Math.min(index + size, tasks)
       starts.fill(now(), index, past)

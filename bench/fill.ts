@@ -1,4 +1,4 @@
-// Rows as Ackbox would have written them, by SQL and while no Ackbox runs: a million of them in less than a minute.
+// Writes rows as Ackbox would have written them, by SQL and while no Ackbox runs: a million in less than a minute.
 import postgres, { type Sql } from 'postgres'
 import { inChunks } from './chunks.ts'
 import { messageBodyOf } from './posted.ts'
@@ -11,7 +11,7 @@ export interface Filling {
 }
 
 interface Spread {
-  /** When the first was posted; the others follow evenly until `to`. */
+  /** The time of the first task; the others follow evenly until `to`. */
   from: Date
   to: Date
 }
@@ -19,7 +19,7 @@ interface Spread {
 const hourMs = 3_600_000
 const size = 50_000
 
-/** Tasks of the last hour whose deliveries are due: what an accept leaves behind that finds no room in the queue. */
+/** Tasks of the last hour whose deliveries are due: as an accept writes them if the queue has no room. */
 export async function fillDue(filling: Filling): Promise<void> {
   const spread = { from: new Date(Date.now() - hourMs), to: new Date() }
   await fill('due deliveries', filling, spread, async (sql, from, to) => {
@@ -33,7 +33,7 @@ export async function fillDue(filling: Filling): Promise<void> {
   })
 }
 
-/** Tasks of the last ten days that were handled at their first attempt. Younger than RETENTION_DAYS: nobody removes them. */
+/** Tasks of the last ten days, handled at their first attempt. Younger than RETENTION_DAYS: they are not removed. */
 export async function fillEnded(filling: Filling, days = 10): Promise<void> {
   const spread = { from: new Date(Date.now() - days * 24 * hourMs), to: new Date(Date.now() - hourMs) }
   await fill('ended tasks', filling, spread, async (sql, from, to) => {
@@ -55,7 +55,7 @@ export async function fillEnded(filling: Filling, days = 10): Promise<void> {
   })
 }
 
-/** The same, of which one in 200 FAILED three times, each with its alarm and its failure; and the counts of their minutes. */
+/** The same, but one in 200 is FAILED after three attempts, with its alarm and its failure; and the counts by minute. */
 export async function fillPast(filling: Filling): Promise<void> {
   const spread = { from: new Date(Date.now() - 240 * hourMs), to: new Date() }
   await fill('ended tasks, some of which FAILED', filling, spread, async (sql, from, to) => {
@@ -100,12 +100,12 @@ async function fill(
   { from, to }: Spread,
   chunk: (sql: Sql, from: number, to: number) => Promise<void>
 ): Promise<void> {
-  // One connection: what is temporary belongs to it. Without waiting for the disk, as nothing is promised here.
+  // One connection, which owns the temporary objects. Commits do not wait for the disk, since nothing here must be durable.
   const sql = postgres(url, { max: 1, onnotice: () => {}, connection: { synchronous_commit: 'off' } })
   try {
     await sql`create temporary table spread (run text, from_at timestamptz, step interval)`
     await sql`insert into spread values (${run}, ${from}, (${to}::timestamptz - ${from}) / ${count}::float8)`
-    // Ids grow with their times, as version 7 does: what is posted together lies together.
+    // Ids grow with time, as in UUID version 7: tasks that are posted together are stored together.
     await sql`
       create function pg_temp.made(first bigint, past bigint)
         returns table (id uuid, n bigint, task_no text, at timestamptz)

@@ -1,4 +1,4 @@
-// Producers that do not wait: so many POSTs a second for so long, whatever comes back.
+// Producers that do not wait: a fixed rate of POSTs for a fixed time, independent of the answers.
 import { setTimeout as sleep } from 'node:timers/promises'
 import { now, serve } from './child.ts'
 import { connection } from './http1.ts'
@@ -8,9 +8,9 @@ export type FloodQuestion =
   | { kind: 'start'; target: string; run: string; rate: number; seconds: number; connections: number }
   | { kind: 'count' }
 export interface FloodCount {
-  /** POSTs that fell due so far. */
+  /** POSTs that were due so far. */
   due: number
-  /** Of them: answered 2xx; 429 or 503; anything else, or the connection broke. */
+  /** Answered 2xx. `refused`: 429 or 503. `broken`: any other answer, or the connection broke. */
   accepted: number
   refused: number
   broken: number
@@ -26,20 +26,20 @@ serve({}, (question: FloodQuestion): FloodCount => {
   return count
 })
 
-async function flood(asked: Extract<FloodQuestion, { kind: 'start' }>): Promise<void> {
-  const idle = Array.from({ length: asked.connections }, () => connection(new URL(asked.target)))
+async function flood(amounts: Extract<FloodQuestion, { kind: 'start' }>): Promise<void> {
+  const idle = Array.from({ length: amounts.connections }, () => connection(new URL(amounts.target)))
   const open = new Set<Promise<void>>()
   const post = async (over: ReturnType<typeof connection>, index: number) => {
-    const status = await over.post('/tasks', bodyOf(`${asked.run}-${index}`, index))
+    const status = await over.post('/tasks', bodyOf(`${amounts.run}-${index}`, index))
     if (status >= 200 && status <= 299) count.accepted++
     else if (status === 429 || status === 503) count.refused++
     else count.broken++
     idle.push(over)
   }
-  const total = Math.floor(asked.rate * asked.seconds)
+  const total = Math.floor(amounts.rate * amounts.seconds)
   const began = now()
   while (count.due < total) {
-    const until = Math.min(total, Math.floor(((now() - began) * asked.rate) / 1000))
+    const until = Math.min(total, Math.floor(((now() - began) * amounts.rate) / 1000))
     for (; count.due < until; count.due++) {
       const free = idle.pop()
       if (free === undefined) {

@@ -1,4 +1,4 @@
-// What the variants stand on: one PostgreSQL, one Redis, one sink, one producer, all in a temporary folder.
+// The environment of the variants: one PostgreSQL, one Redis, one sink, one producer, all in a temporary folder.
 import { spawn, spawnSync } from 'node:child_process'
 import { chmodSync, mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
@@ -17,23 +17,23 @@ export interface Ground {
   sink: Child
   sinkUrl: string
   load: Child
-  /** An empty database; the former of this name is gone. */
+  /** Creates an empty database, after dropping the one of this name. */
   database: (name: string) => Promise<string>
   urlOf: (name: string) => string
   emptyRedis: () => Promise<void>
-  /** How often Redis has read from its clients: a round trip of any number of commands is one, a script's inner calls none. */
+  /** How often Redis has read from its clients: a round trip counts once, however many commands it has; calls in a script do not. */
   redisReads: () => Promise<number>
-  /** MB that Redis has given out, by its own account; 0 without Redis. */
+  /** MB that Redis has allocated (used_memory); 0 without Redis. */
   redisMb: () => Promise<number>
-  /** SQL statements so far in this database; transactions that wrote, and bytes of WAL, in all of them. */
+  /** SQL statements so far in this database; writing transactions and bytes of WAL so far in all databases. */
   statements: (name: string) => Promise<{ statements: number; commits: number; walBytes: number }>
   close: () => Promise<void>
 }
 
-/** Aborted, it ends the producer: the question that waits for it fails, and everything is closed on the way out. */
+/** If `signal` aborts, the producer is stopped: an open question to it fails, and everything is closed after that. */
 async function prepare(quick: boolean, signal: AbortSignal): Promise<Ground> {
   const folder = mkdtempSync(join(tmpdir(), 'ackbox-bench-'))
-  chmodSync(folder, 0o755) // as root, PostgreSQL runs as another user
+  chmodSync(folder, 0o755) // if root runs this, PostgreSQL runs as another user
   const closers: (() => Promise<unknown>)[] = [async () => rmSync(folder, { recursive: true, force: true })]
   const close = async () => {
     for (const closer of closers.splice(0).reverse())
@@ -84,7 +84,7 @@ async function prepare(quick: boolean, signal: AbortSignal): Promise<Ground> {
         return Number(/^used_memory:(\d+)/m.exec(info ?? '')?.[1] ?? 0) / 1_048_576
       },
       async statements(name) {
-        // Counters of pg_stat_database are up to 10 s old; transaction ids are counted at once.
+        // Counters of pg_stat_database are up to 10 s old; transaction ids are exact.
         const [row] = await sql<{ statements: number; commits: number; walBytes: number }[]>`
           select coalesce(sum(s.calls), 0)::float8 as statements,
             pg_snapshot_xmax(pg_current_snapshot())::text::float8 as commits,
@@ -102,8 +102,8 @@ async function prepare(quick: boolean, signal: AbortSignal): Promise<Ground> {
 }
 
 /**
- * A server that has run for a while writes its WAL over segments it has used before. A new one makes each of its own: 16 MB of
- * zeros, and a sync of them, for which all commits wait 60 to 90 ms. So here they are, all that `min_wal_size` keeps: 3 s.
+ * A server that has run for a while reuses its WAL segments. A new server creates each one: 16 MB of zeros and a sync, for which all
+ * commits wait 60 to 90 ms. So all segments that `min_wal_size` keeps are created here, which takes 3 s.
  */
 async function useWal(sql: postgres.Sql, signal: AbortSignal): Promise<void> {
   for (let segment = 0; segment < 64; segment++) {
@@ -114,8 +114,8 @@ async function useWal(sql: postgres.Sql, signal: AbortSignal): Promise<void> {
 }
 
 /**
- * Prepares it, runs on it and closes it, whatever comes; Ctrl-C ends it with the exit code that says so. `quick`: what is
- * measured on it counts for nothing.
+ * Prepares the ground, runs on it and always closes it. Ctrl-C ends it with the exit code of the signal. `quick`: the
+ * measurements have no value.
  */
 export async function onGround(
   quick: boolean | undefined,
@@ -136,7 +136,7 @@ export async function onGround(
   }
 }
 
-/** Where BullMQ stands in this mode: undefined is PostgreSQL. What was asked for is measured, or nothing. */
+/** The Redis of BullMQ in this mode. Undefined: BullMQ uses PostgreSQL. Mode redis throws without a redis-server. */
 export function redisOf({ redisUrl }: Ground, mode: string): string | undefined {
   if (mode === 'redis' && redisUrl === undefined)
     throw new Error('there is no redis-server on the path: --mode postgres needs none')
@@ -146,7 +146,7 @@ export function redisOf({ redisUrl }: Ground, mode: string): string | undefined 
 /** Whether there is a redis-server on the path. */
 export const hasRedis = (): boolean => spawnSync('redis-server', ['--version']).status === 0
 
-/** As one would run it for BullMQ: append-only file, fsync each second, no eviction. None on the path: none. */
+/** As usual for BullMQ: append-only file, fsync each second, no eviction. Undefined: no redis-server on the path. */
 async function startRedis(folder: string) {
   if (!hasRedis()) return undefined
   const port = await freePort()
@@ -158,7 +158,7 @@ async function startRedis(folder: string) {
   )
   const url = `redis://127.0.0.1:${port}`
   const client = new Redis(url, { retryStrategy: () => 100 })
-  client.on('error', () => {}) // refused until it listens
+  client.on('error', () => {}) // connections are refused until it listens
   await client.ping()
   const close = async () => {
     client.disconnect()
@@ -167,7 +167,7 @@ async function startRedis(folder: string) {
   return { pid: server.pid ?? 0, url, client, close }
 }
 
-/** Asks until it is so; the processes we wait for have no other way to tell. */
+/** Polls until `isSo` is true. */
 export async function until(what: string, isSo: () => Promise<boolean>, ms = 30_000): Promise<void> {
   for (const end = Date.now() + ms; !(await isSo()); await sleep(50)) {
     if (Date.now() > end) throw new Error(`waited ${ms / 1000} s for ${what}`)

@@ -1,4 +1,4 @@
-// npm run bench -- held: somebody holds a snapshot (a dump, a report), and nothing that ended meanwhile can be removed. What does that cost?
+// npm run bench -- held: a session holds a snapshot (a dump, a report), so that dead rows cannot be removed. What does that cost?
 import postgres from 'postgres'
 import { onGround, redisOf, type Ground } from './ground.ts'
 import { measure, type Figure, type Measured } from './measure.ts'
@@ -9,12 +9,12 @@ import { startAckbox, type Running, type Variant } from './variants.ts'
 
 const help = `npm run bench -- held [options]
 
-Round after round, by turns: an empty database, a snapshot that is held or none, and so many deliveries that end meanwhile; then
-the fast run and the steady one, with the snapshot still held. Progress goes to stderr, the report to stdout as one line of JSON.
+Round after round, by turns with and without a held snapshot: an empty database on which deliveries end, then the fast run
+and the steady run, with the snapshot still held. Progress goes to stderr, the report to stdout as one line of JSON.
 
-  --deliveries N    deliveries that end before it is measured               (200000)
-  --mode MODE       redis or postgres: what BullMQ stands on                (redis)
-  --tasks N         of the fast run                                         (20000)
+  --deliveries N    deliveries that end before the measurement              (200000)
+  --mode MODE       redis or postgres: where BullMQ stores jobs             (redis)
+  --tasks N         tasks of the fast run                                   (20000)
   --rate N          tasks a second of the steady run                        (500)
   --rounds N        pairs of runs; medians are reported                     (3)
   --quick           a tiny run that shows that it works
@@ -50,7 +50,7 @@ export async function main(args: string[]): Promise<void> {
       [free, []]
     ])
     for (let turn = 1; turn <= rounds; turn++) {
-      // Each comes first as often as the other, in case it matters what ran before.
+      // Each is first equally often, in case the order matters.
       for (const one of turn % 2 === 1 ? [held, free] : [free, held]) {
         const measured = await measure(one, ground, amounts)
         const { tasksPerSecond, p99, lost } = measured
@@ -72,7 +72,7 @@ const variant = (name: string, start: Variant['start']): Variant => ({
   start
 })
 
-/** Ackbox on an empty database of which somebody holds a snapshot until it stops. */
+/** Ackbox on an empty database. A session holds a snapshot of it until it stops. */
 async function holding(ground: Ground, name: string, redisUrl: string | undefined): Promise<Running> {
   const running = await startAckbox(ground, name, redisUrl)
   const holder = postgres(ground.urlOf(name), { max: 1, onnotice: () => {} })
@@ -89,7 +89,7 @@ async function holding(ground: Ground, name: string, redisUrl: string | undefine
 function resultOf(held: Measured[], free: Measured[]) {
   const middle = (of: Measured[], key: Figure, digits: number) =>
     round(median(of.map(one => one[key] ?? NaN)), digits)
-  // Neighbours in time are compared, so that a machine that slows down meanwhile changes little.
+  // The ratio is computed per round, so that a machine that slows down during the run changes it little.
   const ratio = median(held.map((one, turn) => one.tasksPerSecond / (free[turn]?.tasksPerSecond ?? NaN)))
   const sum = (key: 'lost' | 'duplicates' | 'refused') =>
     [...held, ...free].reduce((total, one) => total + one[key], 0)

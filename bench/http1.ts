@@ -1,5 +1,5 @@
-// The least of HTTP/1.1 that producers and sink need. On two cores they share them with what is measured: undici and
-// node:http would use as much CPU as the relay itself. Nothing but the benchmark's own peers is spoken to.
+// The minimum of HTTP/1.1 that the producers and the sink need. They share the cores with the measured service, and undici
+// or node:http would use as much CPU as the relay itself. It works only with the benchmark's own peers.
 import { connect, createServer, type Server, type Socket } from 'node:net'
 
 interface Message {
@@ -20,7 +20,7 @@ function read(bytes: Buffer): Message | undefined {
   return length <= bytes.length ? { head, length } : undefined
 }
 
-/** Calls back for each message that comes in whole, however the network cuts it. */
+/** Calls back for each complete message, however the network splits it. */
 function reader(socket: Socket, onMessage: (head: string) => void): void {
   let rest: Buffer | undefined
   socket.on('data', (chunk: Buffer) => {
@@ -33,20 +33,20 @@ function reader(socket: Socket, onMessage: (head: string) => void): void {
   })
 }
 
-/** A header of a peer of ours, which all write its name in lower case; empty without it. */
+/** A header of the message; empty without it. All our peers write header names in lower case. */
 export function field(head: string, name: string): string {
   const at = head.indexOf(`\r\n${name}: `)
   return at < 0 ? '' : head.slice(at + name.length + 4, head.indexOf('\r\n', at + 2))
 }
 
-/** Answers every request with an empty object, at once or after so many ms. */
+/** Answers every request with an empty object, at once or after `afterMs`. */
 export function answering(onRequest: (head: string) => void, afterMs = 0): Server {
   const answer = Buffer.from(
     'HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}',
     'latin1'
   )
   return createServer({ noDelay: true }, socket => {
-    socket.on('error', () => socket.destroy()) // a variant that is stopped resets its connections
+    socket.on('error', () => socket.destroy()) // a stopped variant resets its connections
     reader(socket, head => {
       onRequest(head)
       if (afterMs > 0) setTimeout(() => socket.write(answer), afterMs)
@@ -55,7 +55,7 @@ export function answering(onRequest: (head: string) => void, afterMs = 0): Serve
   })
 }
 
-/** One connection, one request at a time. `post` resolves with the status, 0 when the connection broke. */
+/** One connection, one request at a time. `post` resolves with the status, or 0 if the connection broke. */
 export function connection(target: URL) {
   let socket: Socket | undefined
   let answered = (_status: number) => {}

@@ -1,4 +1,4 @@
-// npm run bench -- isolation: ten downstreams, one of which never answers. What do the other nine feel of it?
+// npm run bench -- isolation: ten downstreams, one of which never answers. How much does it slow down the other nine?
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -15,12 +15,12 @@ import { discard, startAckbox } from './variants.ts'
 
 const help = `npm run bench -- isolation [options]
 
-Ten messageCodes with one downstream each, all with the same limit, posted to in turn at a steady rate. Once all of them
-answer, once the first accepts connections and never answers; turn by turn, each on an empty database. The report, one
-line of JSON on stdout, is about the other nine: ms from the POST to the arrival, and how many times as long it takes
-beside the silent one. At most 2 is the goal.
+Ten messageCodes with one downstream each, all with the same limit. Tasks are posted to them in turn at a steady rate. In one
+turn all of them answer; in the other the first accepts connections and never answers. Each turn has an empty database. The
+report, one line of JSON on stdout, is about the other nine: ms from the POST to the arrival, and the ratio of the two turns.
+Goal: a ratio of at most 2.
 
-  --seconds N    how long each turn is measured, after 3 s that count for nothing   (6)
+  --seconds N    how long each turn is measured, after 3 s to warm up              (6)
   --rate N       tasks a second to all ten together                                (200)
   --rounds N     pairs of turns; medians are reported                              (5)
   --quick        a tiny run that shows that it works
@@ -29,7 +29,7 @@ beside the silent one. At most 2 is the goal.
 interface Turn {
   p50: number
   p99: number
-  /** Of the nine: answered 2xx, but never arrived. */
+  /** Tasks to the nine that were answered 2xx, but never arrived. */
   lost: number
   refused: number
 }
@@ -60,7 +60,7 @@ export async function main(args: string[]): Promise<void> {
   }
 }
 
-/** A folder with a file for each code, as Ackbox wants it. */
+/** A folder of handlers with a file for each messageCode. */
 function handlers(): string {
   const folder = mkdtempSync(join(tmpdir(), 'ackbox-bench-handlers-'))
   const from = JSON.stringify(import.meta.resolve('./tenth.js'))
@@ -78,14 +78,14 @@ async function compare(ground: Ground, folder: string, amounts: Amounts) {
       async () => healthy.push(say(`round ${turn}: all answer`, await measure(ground, folder, amounts))),
       async () => silent.push(say(`round ${turn}: one is silent`, await measure(ground, folder, amounts, 0)))
     ]
-    // Each kind comes first as often as the other, in case it matters what ran before.
+    // Each kind is first equally often, in case the order matters.
     for (const run of turn % 2 === 1 ? kinds : kinds.toReversed()) await run()
   }
   const medians = (turns: Turn[]) => ({
     p50: round(median(turns.map(({ p50 }) => p50)), 2),
     p99: round(median(turns.map(({ p99 }) => p99)), 2)
   })
-  // Neighbours in time are compared, so that a machine that slows down meanwhile changes little.
+  // The ratio is computed per round, so that a machine that slows down during the run changes it little.
   const ratio = (key: 'p50' | 'p99') =>
     round(median(silent.map((one, turn) => one[key] / (healthy[turn]?.[key] ?? NaN))), 2)
   const sum = (key: 'lost' | 'refused') => [...healthy, ...silent].reduce((total, one) => total + one[key], 0)
@@ -109,7 +109,7 @@ function say(what: string, turn: Turn): Turn {
   return turn
 }
 
-/** One turn. `mute`: the index of the one that does not answer. */
+/** One turn. `mute`: the index of the downstream that does not answer. */
 async function measure(
   ground: Ground,
   folder: string,
@@ -152,10 +152,10 @@ async function measure(
   }
 }
 
-/** When nothing has arrived for so long, the rest is lost. */
+/** If nothing arrives for this long, the rest counts as lost. */
 const patienceMs = 15_000
 
-/** Ms from POST to arrival at all but the first, which may be the silent one. */
+/** Ms from POST to arrival, for all downstreams except the first, which may be the silent one. */
 async function waits(sink: { ask: (question: object) => Promise<unknown> }, starts: Float64Array) {
   const expected = [...starts.keys()].filter(index => index % downstreams !== 0)
   let arrived: number[] = []

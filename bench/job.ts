@@ -1,4 +1,4 @@
-// What the textbook service keeps of a task: a row, and a job with the payload.
+// The storage of the textbook service for a task: a row, and a job with the payload.
 import { Queue } from 'bullmq'
 import { Redis } from 'ioredis'
 import postgres, { type Sql } from 'postgres'

@@ -1,4 +1,4 @@
-// npm run bench -- keys: tasks with an orderingKey beside the same tasks without.
+// npm run bench -- keys: tasks with an orderingKey compared with the same tasks without.
 import { onGround, redisOf, type Ground } from './ground.ts'
 import { fullLoad, type Full, type Way } from './measure.ts'
 import { median } from './median.ts'
@@ -8,16 +8,17 @@ import { discard, startAckbox } from './variants.ts'
 
 const help = `npm run bench -- keys [options]
 
-Tasks without a key, with so many keys in turn, and all with one key, by turns, each turn on an empty database. One line of JSON for each on
-stdout; the ratio is that to the tasks without a key of the same round. At least 0.7 is the goal with 1,000 keys, and 300 a second with one.
+Tasks without a key, with many keys in turn, and all with one key, by turns, each turn on an empty database. One line of JSON for
+each on stdout; the ratio is relative to the tasks without a key of the same round. Goals: a ratio of at least 0.7 with 1,000 keys,
+and 300 tasks a second with one key.
 
   --tasks N      tasks of a turn, as fast as answers come   (20000)
-  --warm N       before each, for nothing                   (as many again)
+  --warm N       tasks before each turn, to warm up         (as many again)
   --hot N        tasks of the one key                       (3000)
   --keys N       ordering keys                              (1000)
-  --rounds N     medians are reported                       (3)
+  --rounds N     rounds; medians are reported               (3)
   --in-flight N  POSTs in flight                            (256)
-  --mode MODE    where hints wait: redis, postgres or either (either: redis, where there is a redis-server)
+  --mode MODE    where BullMQ stores jobs: redis, postgres or either (either: redis, if there is a redis-server)
   --quick        a tiny run that shows that it works
   --help`
 

@@ -1,4 +1,4 @@
-// The producers: POSTs tasks as fast as answers come (so many in flight), or at a steady rate whatever comes back.
+// The producers: they POST tasks as fast as answers come (`inFlight` at a time), or at a steady rate independent of the answers.
 import { setTimeout as sleep } from 'node:timers/promises'
 import { now, serve } from './child.ts'
 import { connection } from './http1.ts'
@@ -10,22 +10,22 @@ export interface LoadQuestion {
   /** The index of the first task; 0 without. */
   first?: number
   tasks: number
-  /** Nothing is posted any more after so long. */
+  /** Posting stops after this long. */
   seconds?: number
   inFlight: number
-  /** Tasks a second; without it each answer calls for the next task. */
+  /** Tasks a second; without it each answer triggers the next task. */
   rate?: number
   /** In turn; `bench` without. */
   messageCodes?: string[]
-  /** So many ordering keys, in turn; none without. */
+  /** The number of ordering keys, used in turn; none without. */
   keys?: number
-  /** Tasks of a POST to the batch API; without it each task has a POST of its own. */
+  /** Tasks per POST to the batch API; without it each task has its own POST. */
   batch?: number
 }
 export interface LoadReport {
-  /** By index of the task, counted from the first: ms when its POST left, or should have. */
+  /** By index of the task, counted from the first: the ms when its POST was sent, or was due. */
   starts: Float64Array
-  /** Ms when it was answered 2xx; 0: it was not. */
+  /** The ms when it was answered 2xx; 0 without such an answer. */
   accepts: Float64Array
   refused: number
 }
@@ -73,13 +73,13 @@ serve(
       }
       await Promise.all(connections.map(producer))
     } else {
-      // Open loop: the clock says when a task is due, whatever has become of those before it.
+      // Open loop: the clock alone determines when a task is due, even if earlier tasks are not answered yet.
       const began = now()
       const answers: Promise<void>[] = []
       for (let index = 0; index < tasks && now() < end; index += size) {
         const due = began + (index * 1000) / rate
         while (due > now()) await sleep(Math.max(1, Math.ceil(due - now())))
-        // Timers are up to 2 ms late. More than that, or no connection free, is the delay of what is measured: it counts.
+        // Timers are up to 2 ms late. A longer delay, or the lack of a free connection, is caused by the service: it counts.
         starts.fill(now() - due > 2 ? due : now(), index, index + size)
         const free = idle.pop() ?? (await freed(idle))
         answers.push(post(free, index).finally(() => idle.push(free)))

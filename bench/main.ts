@@ -1,4 +1,4 @@
-// npm run bench: how fast, beside the fastest and the usual way of doing it, in the same minutes on the same machine.
+// npm run bench: measures Ackbox, the fastest possible relay and a usual implementation, at the same time on the same machine.
 import { onGround, type Ground } from './ground.ts'
 import { median } from './median.ts'
 import { measure, type Amounts, type Figure, type Measured } from './measure.ts'
@@ -9,28 +9,28 @@ import { variants, type Variant } from './variants.ts'
 const help = `npm run bench -- [options]
 npm run bench -- transports [options]    clients of queues; see its own --help
 npm run bench -- soak [options]          twice its capacity for minutes: memory, refusals, age of the backlog
-npm run bench -- isolation [options]     what nine downstreams feel of a tenth that never answers
+npm run bench -- isolation [options]     ten downstreams, one of which never answers: how much the others slow down
 npm run bench -- shapes [options]        receipts, batches, many downstreams, several processes
 npm run bench -- curves [options]        throughput by POSTs in flight, latency by rate, drawn
 npm run bench -- keys [options]          ordering keys: a thousand, and one that is hot
 npm run bench -- backlog [options]       a million deliveries wait: drain, accepts meanwhile, memory
 npm run bench -- old [options]           five million ended tasks in the tables: what they cost
-npm run bench -- held [options]          a snapshot that somebody holds while deliveries end: what it costs
-npm run bench -- pages [options]         ten million tasks are there: how fast each page of the dashboard is
-npm run bench -- dashboards [options]    twenty dashboards open beside full load
-npm run bench -- retention [options]     old tasks are removed beside full load: p99, and the disk that comes back
+npm run bench -- held [options]          a snapshot that is held while deliveries end: what it costs
+npm run bench -- pages [options]         ten million tasks in the tables: how fast each page of the dashboard is
+npm run bench -- dashboards [options]    twenty dashboards open during full load
+npm run bench -- retention [options]     old tasks are removed during full load: p99, and the disk space that is freed
 npm run bench -- upgrade [options]       the migrations of an upgrade on full tables: what they lock, and how long
-npm run bench -- outbox [options]        tasks enqueued by SQL beside posted ones, and how soon they arrive
-npm run bench -- recovery [options]      a worker is killed: when the last of what it had arrives
-npm run bench -- quick                   a tiny run of each, to see that they work
+npm run bench -- outbox [options]        tasks enqueued by SQL compared with posted ones, and how soon they arrive
+npm run bench -- recovery [options]      a worker is killed: when the last of its deliveries arrives
+npm run bench -- quick                   a tiny run of each, to check that they work
 
-Runs each variant alone, one after the other, round after round, on a PostgreSQL and a Redis of its own.
+Runs each variant alone, one after the other, round after round, on a new PostgreSQL and a new Redis.
 Progress and a table go to stderr; stdout gets one line of JSON for each variant, with its ratio to the relay.
 
 ${variants.map(({ name, what }) => `  ${name.padEnd(25)} ${what}`).join('\n')}
 
   --tasks N      tasks of a round, as fast as answers come   (20000)
-  --warm N       tasks before each round that count for nothing: services run for days (as many again)
+  --warm N       tasks before each round, to warm up, since services run for days (as many again)
   --rounds N     rounds; medians are reported                (3)
   --in-flight N  POSTs in flight, one connection each        (256)
   --rate N       tasks a second of the latency part          (200)
@@ -38,11 +38,11 @@ ${variants.map(({ name, what }) => `  ${name.padEnd(25)} ${what}`).join('\n')}
   --quick        a tiny run that shows that all of it works
   --help
 
-redisCallsPerTask are Redis's reads from its clients (total_reads_processed): commands that were sent together count
-once. rssMb is the process of Ackbox at its highest (VmHWM), what it shares with others included.
+redisCallsPerTask counts Redis's reads from its clients (total_reads_processed): commands that were sent together count
+once. rssMb is the peak memory of Ackbox's process (VmHWM), including shared memory.
 
-BENCH_PIPELINING=50 gives Ackbox's downstreams limit.pipelining where no names say it, and never the relay's.
-BENCH_NODE='--cpu-prof …' gives Ackbox more flags of Node, for a look inside.`
+BENCH_PIPELINING=50 sets limit.pipelining of Ackbox's downstreams in the benchmarks without -pipelined variants, never the relay's.
+BENCH_NODE='--cpu-prof …' adds flags of Node for Ackbox, for example to profile it.`
 
 const total = ({ cpuMsPerTask }: Measured) => Object.values(cpuMsPerTask).reduce((sum, ms) => sum + ms, 0)
 
@@ -87,7 +87,7 @@ function resultOf(name: string, measured: Measured[], baseline: Measured[], { ta
   const parts = Object.keys(measured[0]?.cpuMsPerTask ?? {})
   const part = (what: string) => round(median(measured.map(one => one.cpuMsPerTask[what] ?? NaN)), 3)
   const sum = (key: 'lost' | 'duplicates' | 'refused') => measured.reduce((all, one) => all + one[key], 0)
-  // Neighbours in time are compared, so that a machine that slows down meanwhile changes little.
+  // The ratio is computed per round, so that a machine that slows down during the run changes it little.
   const ratio = median(
     measured.map((one, turn) => one.tasksPerSecond / (baseline[turn]?.tasksPerSecond ?? NaN))
   )
@@ -147,6 +147,6 @@ const others: Record<string, () => Promise<{ main(args: string[]): Promise<void>
 }
 const [name = '', ...rest] = process.argv.slice(2)
 const other = others[name]
-// Where variants are compared their names say it.
+// The benchmarks of variants have variants for pipelining.
 if (!other || name === 'curves') delete process.env['BENCH_PIPELINING']
 await (other ? (await other()).main(rest) : pipeline())

@@ -1,4 +1,4 @@
-// One variant's turn: warm up, as fast as it can, then at a modest steady rate.
+// One turn of a variant: warm-up, full load, then a modest steady rate.
 import { setTimeout as sleep } from 'node:timers/promises'
 import { cpuMs } from './cpu.ts'
 import type { Child } from './child.ts'
@@ -10,35 +10,35 @@ import { ownPids, type Running, type Variant } from './variants.ts'
 
 export interface Amounts {
   tasks: number
-  /** Before them, counted for nothing: what a service costs that has just started is not what it costs. */
+  /** Tasks before them, to warm up: the costs of a service that has just started are not its usual costs. */
   warm: number
   inFlight: number
   rate: number
   rateSeconds: number
-  /** After the last arrival: what is still written down, or comes twice, comes within this. */
+  /** The wait after the last arrival, for rows that are still to be written and for duplicates. */
   settleMs: number
 }
 
-/** What one does as fast as answers come. */
+/** The result of full load: tasks are posted as fast as answers come. */
 export interface Full {
   tasksPerSecond: number
-  /** Never arrived though the POST was answered 2xx, or came again. */
+  /** Never arrived, although the POST was answered 2xx. `duplicates`: arrived again. */
   lost: number
   duplicates: number
   refused: number
-  /** Of its own process, and of what it stands on: all their processes together. */
+  /** For the service, PostgreSQL and Redis: each with all its processes. */
   cpuMsPerTask: Record<string, number>
   statementsPerTask: number | undefined
   commitsPerTask: number | undefined
-  /** Whole pages included, as after a checkpoint. */
+  /** Including full page images, as after a checkpoint. */
   walBytesPerTask: number | undefined
   /** Reads of Redis from its clients; see ground.ts. */
   redisCallsPerTask: number | undefined
-  /** Of each process of its own, at its highest so far; see peakMb. */
+  /** The peak of each process of the service so far; see peakMb. */
   rssMb: Record<string, number>
 }
 
-/** The counts are of all runs of the turn. */
+/** Its counts (lost, duplicates, refused) are of all runs of the turn. */
 export interface Measured extends Full {
   /** Ms from the POST to the arrival, at the steady rate. */
   p50: number
@@ -47,12 +47,12 @@ export interface Measured extends Full {
   acceptP99: number
 }
 
-/** Those that are one number. */
+/** The members that are a single number. */
 export type Figure = Exclude<keyof Measured, 'cpuMsPerTask' | 'rssMb'>
 
 type LoadTimes = Pick<LoadReport, 'starts' | 'accepts'>
 
-/** When nothing has arrived for so long, the rest is lost. */
+/** If nothing arrives for this long, the rest counts as lost. */
 const patienceMs = 15_000
 let runs = 0
 
@@ -85,7 +85,7 @@ export async function measure(variant: Variant, ground: Ground, amounts: Amounts
   }
 }
 
-/** Warms it up, then as fast as it can; what both cost, of the second only. */
+/** Warms the service up, then measures full load. The costs are those of the full load only. */
 export async function fullLoad(
   running: Running,
   ground: Ground,
@@ -126,15 +126,15 @@ export async function fullLoad(
 const rssMb = (running: Running): Record<string, number> =>
   Object.fromEntries(Object.entries(ownPids(running)).map(([what, pid]) => [what, peakMb(pid)]))
 
-/** How tasks come and go, where it is not one by one, each to one downstream that owes nothing. */
+/** How tasks are posted and delivered. By default one task a POST, to one downstream without a receipt. */
 export interface Way {
   /** Downstreams of each task. */
   each?: number
-  /** Tasks of a POST. */
+  /** Tasks per POST. */
   batch?: number
-  /** A task has arrived when its receipt was taken. */
+  /** True: a task counts as arrived when its receipt was accepted. */
   receipts?: boolean
-  /** Ordering keys, in turn. */
+  /** The number of ordering keys, used in turn. */
   keys?: number
 }
 
@@ -164,7 +164,7 @@ export async function send(
   return { tasksPerSecond, lost, duplicates, refused, waits, starts, accepts }
 }
 
-/** Resolves when so many have arrived, or none for so long that the rest is lost. */
+/** Resolves when `due` tasks have arrived, or nothing arrives for `patienceMs`. */
 export async function arrival(sink: Child, due: number): Promise<void> {
   let arrived = 0
   for (let since = Date.now(); arrived < due && Date.now() - since < patienceMs; await sleep(20)) {
@@ -174,7 +174,7 @@ export async function arrival(sink: Child, due: number): Promise<void> {
   }
 }
 
-/** Ms from POST to answer of those that were answered 2xx, as far as they were posted in this time. */
+/** Ms from POST to answer, for tasks that were posted in this time and answered 2xx. */
 export const acceptMs = ({ starts, accepts }: LoadTimes, from = 0, to = Infinity): number[] =>
   [...accepts].flatMap((at, index) => {
     const start = starts[index] ?? 0

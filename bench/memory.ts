@@ -1,7 +1,7 @@
-// Memory of processes, from the kernel's own books.
+// Memory of processes, from /proc.
 import { readdirSync, readFileSync } from 'node:fs'
 
-/** MB that this process and all its descendants hold now (PSS): what they share, as PostgreSQL's buffers, counts once. */
+/** MB that this process and all its descendants use now (PSS): shared memory, such as PostgreSQL's buffers, counts once. */
 export function memoryMb(root: number): number {
   const parents = new Map<number, number>()
   for (const name of readdirSync('/proc')) {
@@ -18,7 +18,7 @@ export function memoryMb(root: number): number {
 const shareOf = (pid: number): number =>
   Number(/^Pss: +(\d+) kB$/m.exec(textOf(`/proc/${pid}/smaps_rollup`))?.[1] ?? 0)
 
-/** MB that this process alone held at its highest (VmHWM), what it shares included: what its limit has to allow for. */
+/** Peak MB of this process alone (VmHWM), including shared memory. A memory limit has to allow for it. */
 export const peakMb = (pid: number): number =>
   Number(/^VmHWM:\s+(\d+) kB$/m.exec(textOf(`/proc/${pid}/status`))?.[1] ?? 0) / 1024
 
@@ -31,7 +31,7 @@ function textOf(file: string): string {
   }
 }
 
-/** Least squares over the second half: its mean, and how much it rose from its begin to its end. */
+/** Least squares over the second half: its mean, and its rise from start to end. */
 export function secondHalf(values: readonly number[]): { mean: number; rise: number } {
   const half = values.slice(Math.floor(values.length / 2))
   const n = half.length

@@ -1,4 +1,4 @@
-// npm run bench -- old: millions of tasks that ended are in the tables. What does that cost those that come?
+// npm run bench -- old: the tables hold millions of ended tasks. How much do they slow down new tasks?
 import { fillEnded } from './fill.ts'
 import { onGround, redisOf } from './ground.ts'
 import { measure, type Figure, type Measured } from './measure.ts'
@@ -9,13 +9,13 @@ import { emptyAckbox, runAckbox, startAckbox, type Variant } from './variants.ts
 
 const help = `npm run bench -- old [options]
 
-Fills the tables once with tasks that ended, each with its delivery and its attempt; then, round after round, the fast
+Fills the tables once with ended tasks, each with its delivery and its attempt; then, round after round, measures the fast
 run on them and on an empty database by turns. Progress goes to stderr, the report to stdout as one line of JSON.
-5,000,000 tasks take about 6 GB of the folder for temporary files.
+5,000,000 tasks need about 6 GB in the folder for temporary files.
 
-  --tasks-before N  tasks that ended                                        (5000000)
-  --mode MODE       redis or postgres: what BullMQ stands on                (redis)
-  --tasks N         of the fast run, after as many that count for nothing   (20000)
+  --tasks-before N  ended tasks in the tables                               (5000000)
+  --mode MODE       redis or postgres: where BullMQ stores jobs             (redis)
+  --tasks N         tasks of the fast run, after as many to warm up         (20000)
   --rounds N        pairs of runs; medians are reported                     (5)
   --quick           a tiny run that shows that it works
   --help
@@ -60,7 +60,7 @@ export async function main(args: string[]): Promise<void> {
       [empty, []]
     ])
     for (let turn = 1; turn <= rounds; turn++) {
-      // Each comes first as often as the other, in case it matters what ran before.
+      // Each is first equally often, in case the order matters.
       for (const one of turn % 2 === 1 ? [old, empty] : [empty, old]) {
         const measured = await measure(one, ground, amounts)
         const { tasksPerSecond, p99, lost } = measured
@@ -91,7 +91,7 @@ const variant = (name: string, start: Variant['start']): Variant => ({
 function resultOf(old: Measured[], empty: Measured[]) {
   const middle = (of: Measured[], key: Figure, digits: number) =>
     round(median(of.map(one => one[key] ?? NaN)), digits)
-  // Neighbours in time are compared, so that a machine that slows down meanwhile changes little.
+  // The ratio is computed per round, so that a machine that slows down during the run changes it little.
   const ratio = (key: Figure) =>
     median(old.map((one, turn) => (one[key] ?? NaN) / (empty[turn]?.[key] ?? NaN)))
   const sum = (key: 'lost' | 'duplicates' | 'refused') =>

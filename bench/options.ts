@@ -1,4 +1,4 @@
-// What a benchmark is asked for. Whoever mistypes reads what is wrong, not where we noticed it.
+// The options of a benchmark. After a wrong option the user sees the mistake, not a stack trace.
 import { parseArgs, type ParseArgsConfig } from 'node:util'
 
 export const text = { type: 'string' } as const
@@ -27,7 +27,7 @@ export function whole(option: string, given: string): number {
   return wrong(`${option} takes a positive whole number, not ${JSON.stringify(given)}`)
 }
 
-/** Half a minute is a time, too. */
+/** Fractions are allowed: half a minute is a valid time. */
 export function positive(option: string, given: string): number {
   const value = Number(given)
   if (Number.isFinite(value) && value > 0) return value
@@ -41,14 +41,14 @@ export function choice<const One extends string>(option: string, given: string, 
   )
 }
 
-/** Those that were named, in our order; all without a word. */
+/** The named ones, in the order of `all`; without names all of them. */
 export function chosen<One extends { name: string }>(all: One[], names: string | undefined): One[] {
   const known = all.map(({ name }) => name)
   const these = names?.split(',').map(name => choice('--only', name, known)) ?? known
   return all.filter(({ name }) => these.includes(name))
 }
 
-function wrong(what: string): never {
-  console.error(`${what}; see --help`)
+function wrong(message: string): never {
+  console.error(`${message}; see --help`)
   process.exit(2)
 }

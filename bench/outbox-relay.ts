@@ -1,4 +1,4 @@
-// A producer's own database, whose outbox `ackbox relay` empties: the program as an operator starts it, with its defaults.
+// A producer's own database, whose outbox `ackbox relay` empties. The relay runs as an operator starts it, with its defaults.
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { createInterface } from 'node:readline'
@@ -12,15 +12,15 @@ const program = fileURLToPath(new URL('../src/cli/ackbox.js', import.meta.url))
 const rowsOfInsert = 1_000
 
 export interface OutboxOfProducer {
-  /** So many committed rows that nobody looks at yet. */
+  /** Writes and commits rows while no relay runs. */
   fill(run: string, tasks: number): Promise<void>
-  /** Starts a relay. Gives when it was ready (ms, as `now` tells them), and what ends it. */
+  /** Starts a relay. Returns when it was ready (ms of `now`), and the function that stops it. */
   relay(target: string): Promise<{ readyAt: number; end: () => Promise<void> }>
   waiting(): Promise<number>
   close(): Promise<void>
 }
 
-/** `url`: of an empty database. */
+/** `url` is the URL of an empty database. */
 export async function outboxOfProducer(url: string): Promise<OutboxOfProducer> {
   const sql = postgres(url, { max: 1, onnotice: () => {} })
   await sql.unsafe(ddl.postgres)

@@ -1,4 +1,4 @@
-// npm run bench -- outbox: what it costs to enqueue by SQL in one's own transaction, beside the batch API, and how soon it arrives.
+// npm run bench -- outbox: the cost of enqueuing by SQL in the producer's transaction, compared with the batch API, and the delay.
 import { loadavg } from 'node:os'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { start, type Child } from './child.ts'
@@ -15,19 +15,20 @@ import { discard, startAckbox, type Running } from './variants.ts'
 
 const help = `npm run bench -- outbox [options]
 
-One Ackbox with all roles. Turn by turn the same tasks are posted to /tasks/batch, and enqueued by SQL in the same database, by as
-many producers with as many tasks a call, each call a transaction: ratio is that of tasks a second, from the first call to the
-last arrival. In a third turn they are rows of a producer's own database, and \`ackbox relay\` brings them: relayRatio is that of
-tasks a second, from its start to the last arrival, to those of /tasks/batch. Then the time from the commit to the arrival: one now and then while nothing else happens, with and without a
-nudge, and at a steady rate with one transaction a task. One line of JSON on stdout.
+One Ackbox with all roles. In one turn tasks are posted to /tasks/batch; in the next the same tasks are enqueued by SQL in the
+same database, by as many producers with as many tasks a call, each call a transaction. ratio compares their tasks a second,
+from the first call to the last arrival. In a third turn the tasks are rows of a producer's own database, and \`ackbox relay\`
+moves them: relayRatio compares its tasks a second, from its start to the last arrival, with those of /tasks/batch. Then the
+time from the commit to the arrival is measured: for single tasks on an idle service, with and without a nudge, and at a
+steady rate with one transaction a task. One line of JSON on stdout.
 
-  --tasks N      of a turn                           (10000)
-  --batch N      tasks of a call                     (100)
+  --tasks N      tasks of a turn                     (10000)
+  --batch N      tasks per call                      (100)
   --in-flight N  calls at a time                     (8)
-  --rounds N     rounds of three turns; medians are told    (3)
+  --rounds N     rounds of three turns; medians are reported (3)
   --rate N       transactions a second               (500)
-  --seconds N    of the steady rate                  (5)
-  --single N     of those that come alone            (20)
+  --seconds N    duration of the steady rate         (5)
+  --single N     single tasks                        (20)
   --quick        a tiny run that shows that it works
   --help`
 
@@ -42,7 +43,7 @@ interface Amounts {
 }
 
 const name = 'bench_outbox'
-/** What the ratios ought to be at least, on a machine that does nothing else. */
+/** The goals of the ratios, on a machine without other load. */
 const goals = { enqueue: 0.8, relay: 0.5 }
 
 export async function main(args: string[]): Promise<void> {
@@ -100,7 +101,7 @@ async function measure(
   for (const way of ways) await turns[way]()
   const perSecond = { post: [] as number[], enqueue: [] as number[], relay: [] as number[] }
   for (let nth = 1; nth <= rounds; nth++)
-    // Each comes first as often as the others, in case it matters what ran before.
+    // Each is first equally often, in case the order matters.
     for (const way of [...ways.slice((nth - 1) % 3), ...ways.slice(0, (nth - 1) % 3)]) {
       const { tasksPerSecond } = await turns[way]()
       perSecond[way].push(tasksPerSecond)
@@ -109,7 +110,7 @@ async function measure(
   const steady = await enqueue({ tasks: rate * seconds, inFlight: 32, rate })
   const alone = async (more: { nudge?: string }) => {
     const waits: number[] = []
-    // Not in step with those who look.
+    // Random, so that the commits are not in step with the polling of the service.
     for (let n = 0; n < single; n++, await sleep(1_500 + Math.random() * 1_000)) {
       const { waits: one } = await enqueue({ tasks: 1, inFlight: 1, ...more })
       waits.push(...one)
@@ -148,7 +149,7 @@ async function enqueued({ sink }: Ground, producers: Child, question: Omit<Enque
   const { starts, accepts } = (await producers.ask({ ...question, run })) as LoadReport
   await arrival(sink, tasks)
   const { arrivals, duplicates } = (await sink.ask({ kind: 'report' })) as SinkReport
-  // The answer to a commit may be read after the arrival.
+  // The answer to a commit may be read after the arrival: that counts as 0 ms.
   const waits = sorted(
     [...arrivals].flatMap((at, n) => (at === 0 ? [] : [Math.max(0, at - (accepts[n] ?? at))]))
   )
@@ -168,7 +169,7 @@ async function relayed({ sink }: Ground, shop: OutboxOfProducer, target: string,
     const took = (arrivals.reduce((last, at) => Math.max(last, at), 0) - readyAt) / 1000
     return { lost: tasks - arrived, duplicates, refused: 0, tasksPerSecond: arrived / took }
   } finally {
-    // Not before its rows are removed: they would be of the next turn.
+    // The relay must remove its rows first: left rows would belong to the next turn.
     for (let left = 100; left > 0 && (await shop.waiting()) > 0; left--) await sleep(50)
     await end()
   }

@@ -1,5 +1,5 @@
-// npm run bench -- pages: millions of tasks are in the tables and new ones come in. How fast does each page of the dashboard get
-// what it shows?
+// npm run bench -- pages: millions of tasks are in the tables and new ones come in. How fast are the calls of each page of the
+// dashboard?
 import { createHash } from 'node:crypto'
 import { request } from 'undici'
 import { fillPast } from './fill.ts'
@@ -11,14 +11,14 @@ import { emptyAckbox, runAckbox } from './variants.ts'
 
 const help = `npm run bench -- pages [options]
 
-Fills the tables with tasks of the last ten days, of which one in 200 FAILED, and asks for what every page of the dashboard
-shows, one call after the other, beside new tasks at a steady rate. Progress goes to stderr; stdout gets one line of JSON
-for each call. 10,000,000 tasks take about 12 GB of the folder for temporary files.
+Fills the tables with tasks of the last ten days, of which one in 200 FAILED, and sends the requests of every page of the
+dashboard, one after the other, while new tasks come in at a steady rate. Progress goes to stderr; stdout gets one line of
+JSON for each request. 10,000,000 tasks need about 12 GB in the folder for temporary files.
 
   --tasks N      tasks in the tables                            (10000000)
   --rate N       tasks a second meanwhile                       (1000)
-  --seconds N    how long it asks                               (120)
-  --mode MODE    redis or postgres: what BullMQ stands on       (redis, or postgres without a redis-server)
+  --seconds N    how long it sends requests                     (120)
+  --mode MODE    redis or postgres: where BullMQ stores jobs    (redis, or postgres without a redis-server)
   --quick        a tiny run that shows that it works
   --help
 
@@ -32,14 +32,14 @@ interface Call {
   page: string
   /** `30d` stands for the time 30 days ago. */
   path: string
-  /** Of a POST. */
+  /** The body of a POST. Without it the call is a GET. */
   body?: string
 }
 
-/** As src/ui/pages asks. */
+/** The requests of src/ui/pages. */
 function calls(count: number): Call[] {
   const failed = `${run}-${Math.max(0, Math.floor(count / 200) - 1) * 200}`
-  /** Of `cause 0` in fillPast. */
+  /** The fingerprint of `cause 0` in fillPast. */
   const fingerprint = createHash('md5').update('0').digest('hex').slice(0, 16)
   const list = (page: string, ...paths: string[]): Call[] => paths.map(path => ({ page, path }))
   return [
@@ -131,8 +131,8 @@ async function measure(ground: Ground, url: string, { count, rate, seconds }: Am
   const posting = send(ground, { ...load, tasks: rate * seconds, rate }).finally(() => {
     isOver = true
   })
-  posting.catch(() => {}) // heard of below
-  // Each at least once, however slow they are.
+  posting.catch(() => {}) // awaited below
+  // Each call at least once, even if all of them are slow.
   for (let turn = 0; turn === 0 || !isOver; turn++)
     for (const call of all) {
       if (turn > 0 && isOver) break
@@ -165,7 +165,7 @@ async function msOf(url: string, { path, body }: Call): Promise<number> {
   )
   const headers = { 'content-type': 'application/json' }
   const answer = await request(`${url}${timed}`, body === undefined ? {} : { method: 'POST', body, headers })
-  const said = await answer.body.text()
-  if (answer.statusCode !== 200) throw new Error(`${path}: ${answer.statusCode} ${said.slice(0, 200)}`)
+  const content = await answer.body.text()
+  if (answer.statusCode !== 200) throw new Error(`${path}: ${answer.statusCode} ${content.slice(0, 200)}`)
   return performance.now() - began
 }

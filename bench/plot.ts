@@ -1,9 +1,9 @@
-// A line chart as SVG. By hand: libraries that draw one without a browser bring 67 packages and want a newer Node.
+// A line chart as SVG, without a library: those that work without a browser add 67 packages and need a newer Node.
 
 export interface Series {
   name: string
   points: [x: number, y: number][]
-  /** A companion of the series before it: in its colour, dashed. */
+  /** True: it belongs to the series before it and is drawn in its colour, dashed. */
   dashed?: boolean
 }
 
@@ -12,20 +12,20 @@ export interface PlotOptions {
   x: string
   y: string
   series: Series[]
-  /** A logarithmic axis leaves out what is not above 0; a linear one begins at 0. */
+  /** A logarithmic axis leaves out values of 0 and less; a linear axis begins at 0. */
   logX?: boolean
   logY?: boolean
 }
 
 interface Axis {
   ticks: number[]
-  /** Where a value lies between the axis's ends, 0 to 1. */
+  /** The position of a value on the axis, from 0 to 1. */
   at: (value: number) => number
 }
 
 const [width, height, perRow] = [760, 440, 3]
 const [left, right, bottom] = [92, width - 24, height - 56]
-/** Okabe and Ito's, told apart by the colour-blind too, on white and on black. */
+/** The palette of Okabe and Ito: distinct for colour-blind readers too, on white and on black. */
 const colours = ['#0072b2', '#d55e00', '#009e73', '#cc79a7', '#e69f00', '#56b4e9']
 const style = `
   text { font: 13px system-ui, sans-serif; fill: #333 } .title { font-size: 16px; font-weight: 600 }
@@ -34,7 +34,7 @@ const style = `
     text { fill: #ccc } .paper { fill: #0d1117 } .grid { stroke: #30363d } .axis { stroke: #888 }
   }`
 
-/** SVG text, for a file or a page. It brings its background, light or dark as its reader has it. */
+/** SVG text, for a file or a page. It contains its background, light or dark by the reader's setting. */
 export async function plot({
   title,
   x,
@@ -86,7 +86,7 @@ export async function plot({
 
 type Dot = [x: string, y: string]
 
-/** The line itself, a mark on each point as long as they are few, and its entry in the legend. */
+/** The line, a mark on each point if there are few, and its entry in the legend. */
 function line({ name, dashed }: Series, dots: Dot[], index: number, colour: string): string[] {
   const stroke = `stroke="${colour}"${dashed ? ' stroke-dasharray="6 4"' : ''}`
   const x = 24 + ((index % perRow) * (right - 24)) / perRow

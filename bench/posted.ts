@@ -3,7 +3,7 @@ const note = 'x'.repeat(120)
 export const messageBodyOf = (taskNo: string, index: number | string): string =>
   `{"orderId":"${taskNo}","cents":${index},"note":"${note}"}`
 
-/** What the producers of all benchmarks post. */
+/** The body of a POST of one task, the same in all benchmarks. */
 export const bodyOf = (taskNo: string, index: number, messageCode = 'bench', keys = 0): string =>
   `{"taskNo":"${taskNo}","messageCode":"${messageCode}","sceneType":"",` +
   (keys === 0 ? '' : `"orderingKey":"key-${index % keys}",`) +

@@ -1,4 +1,4 @@
-// npm run bench -- quick: a tiny run of every benchmark, so that none of them is found broken on the day it is needed.
+// npm run bench -- quick: a tiny run of every benchmark, to find a broken one before it is needed.
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { fileURLToPath } from 'node:url'
@@ -22,7 +22,7 @@ const all = [
   'transports',
   'upgrade'
 ]
-/** What can do without Redis does, where there is no redis-server on the path. */
+/** The arguments of benchmarks that also work without Redis, used if there is no redis-server on the path. */
 const withoutRedis: Record<string, string[]> = {
   backlog: ['--mode', 'postgres'],
   old: ['--mode', 'postgres'],
@@ -31,7 +31,7 @@ const withoutRedis: Record<string, string[]> = {
   recovery: ['--mode', 'postgres']
 }
 
-/** Ends with exit code 1 after all have run, when one of them failed; their own output is shown for that one only. */
+/** Runs all of them. If any fails, its output is shown and the exit code is 1. */
 export async function main(): Promise<void> {
   const redis = hasRedis()
   for (const name of all) {
@@ -45,13 +45,14 @@ export async function main(): Promise<void> {
     const child = spawn(process.execPath, [fileURLToPath(new URL('./main.js', import.meta.url)), ...args], {
       stdio: ['ignore', 'pipe', 'pipe']
     })
-    const said: Buffer[] = []
-    for (const stream of [child.stdout, child.stderr]) stream.on('data', (bytes: Buffer) => said.push(bytes))
+    const output: Buffer[] = []
+    for (const stream of [child.stdout, child.stderr])
+      stream.on('data', (bytes: Buffer) => output.push(bytes))
     const [code] = (await once(child, 'close')) as [number | null]
     console.error(`${shown}: ${code === 0 ? 'works' : `FAILED (${code})`}, ${seconds(began)} s`)
     if (code === 0) continue
     process.exitCode = 1
-    console.error(Buffer.concat(said).toString())
+    console.error(Buffer.concat(output).toString())
   }
 }
 

@@ -1,16 +1,16 @@
-// Receipts as a downstream sends them: the task and its token brought back to where the request says.
+// Receipts as a downstream sends them: the task and its token, posted to the callback URL of the request.
 import { connection, field } from './http1.ts'
 
 type Connection = ReturnType<typeof connection>
 
-/** As many as the producers have; the one freed last is taken first, so that no more are opened than are needed. */
+/** As many connections as the producers have. The one freed last is used first, so that only as many as needed are opened. */
 const most = 256
 let origin = ''
 let idle: Connection[] = []
 let opened = 0
 let waiting: ((free: Connection) => void)[] = []
 
-/** Whether the request with this head got its receipt taken, where it owes one. Sent once: a refusal is a loss. */
+/** Sends the receipt of the request with this head. Returns whether it was accepted. It is sent once: a refusal is a loss. */
 export async function acknowledge(head: string): Promise<boolean> {
   const target = new URL(field(head, 'ackbox-callback-url'))
   if (target.origin !== origin) begin(target.origin)
@@ -26,7 +26,7 @@ export async function acknowledge(head: string): Promise<boolean> {
   return status >= 200 && status <= 299
 }
 
-/** The next service is another process: nobody listens where the former did. */
+/** The next service is another process: the connections to the former one are useless. */
 function begin(next: string): void {
   for (const one of idle) one.close()
   origin = next

@@ -1,4 +1,4 @@
-// npm run bench -- recovery: a worker is killed at full load. When does the last of what it had in its hands arrive?
+// npm run bench -- recovery: a worker is killed at full load. When does the last of its deliveries arrive?
 import { setTimeout as sleep } from 'node:timers/promises'
 import postgres, { type PendingQuery, type Row, type Sql } from 'postgres'
 import { settings } from '../src/service/settings.ts'
@@ -13,13 +13,13 @@ import { runAckbox, startAckbox, type Running } from './variants.ts'
 
 const help = `npm run bench -- recovery [options]
 
-One process accepts and dispatches, two work, 256 POSTs in flight; the downstream takes 25 ms for an answer, as one does.
-Then the busier worker is killed with SIGKILL, and 2 s later the load ends. Reported is the time from the kill until the
-last delivery that it had in its hands arrives by the other one: for the first time, or again where the downstream had it
-and nobody knew. Progress goes to stderr, the report to stdout as one line of JSON.
+One process accepts and dispatches, two work, 256 POSTs are in flight; the downstream takes a realistic 25 ms for an answer.
+Then the busier worker is killed with SIGKILL, and 2 s later the load ends. The report is the time from the kill until the
+last of its deliveries arrives through the other worker: for the first time, or again if the downstream had received it and
+that was not recorded. Progress goes to stderr, the report to stdout as one line of JSON.
 
-  --seconds N       of load before the kill                              (10)
-  --mode MODE       redis or postgres: what BullMQ stands on             (redis)
+  --seconds N       seconds of load before the kill                      (10)
+  --mode MODE       redis or postgres: where BullMQ stores jobs          (redis)
   --timeout N       seconds that the downstream may take for an answer   (10)
   --margin N        LEASE_MARGIN_MS                                      (that of Ackbox)
   --rounds N        kills; the median and the longest are reported       (3)
@@ -28,23 +28,23 @@ and nobody knew. Progress goes to stderr, the report to stdout as one line of JS
 
 Goal: the longest is at most 4 s, whatever the timeout.`
 
-/** What is promised where another process lives. */
+/** The bound that is promised while another process is alive. */
 const boundMs = 4_000
 
 interface Amounts {
   seconds: number
   redisUrl: string | undefined
   more: Record<string, string>
-  /** What is still promised where nobody sees the death. */
+  /** The bound that is promised if no process notices the death. */
   atLastMs: number
 }
 
 interface Turn {
-  /** From the kill to the last arrival, or the last repeated one, of what had been accepted before. */
+  /** From the kill to the last arrival of a task that was accepted before it, or to the last duplicate. */
   lastMs: number
-  /** Claimed at the moment of the kill, by whomever: also what still waits in the queue. */
+  /** Deliveries that any process had claimed at the moment of the kill, including those that wait in the queue. */
   inFlight: number
-  /** Of them: another attempt was made. */
+  /** Deliveries for which another attempt was made. */
   takenOver: number
   tasksPerSecond: number
   lost: number
@@ -100,7 +100,7 @@ function resultOf(mode: string, leases: Record<string, number>, turns: Turn[]) {
     longestMs: round(longest),
     ...leases,
     boundMs,
-    // Of one that had nothing in its hands there is nothing to say.
+    // A turn whose worker had no deliveries proves nothing.
     reached: longest <= boundMs && turns.every(({ takenOver }) => takenOver > 0),
     inFlight: middle('inFlight'),
     takenOver: middle('takenOver'),
@@ -114,7 +114,7 @@ function resultOf(mode: string, leases: Record<string, number>, turns: Turn[]) {
 
 const name = 'bench_recovery'
 const run = 'kill'
-/** More than any machine does in the time. */
+/** More than any machine handles in the time. */
 const tasksPerSecond = 30_000
 const afterSeconds = 2
 const answerMs = 25
@@ -163,7 +163,7 @@ async function load(
     seconds: seconds + afterSeconds,
     inFlight: 256
   })
-  posting.catch(() => {}) // heard of below
+  posting.catch(() => {}) // awaited below
   await sleep(seconds * 1000, undefined, { signal })
   process.kill(await busiest(sql, workers), 'SIGKILL')
   const at = now()
@@ -187,11 +187,11 @@ async function load(
   }
 }
 
-/** The one of these processes that did most in the last second; a node's name holds its pid. */
+/** The pid with the most attempts in the last second; a node's name contains its pid. */
 async function busiest(sql: Sql, pids: number[]): Promise<number> {
   const [row] = await sql<{ node: string }[]>`
     select node from attempt where started_at > now() - interval '1 s' group by node order by count(*) desc limit 1`
-  const pid = pids.find(one => row?.node.includes(`-${one}-`))
+  const pid = pids.find(candidate => row?.node.includes(`-${candidate}-`))
   if (pid === undefined) throw new Error('no worker has done anything')
   return pid
 }

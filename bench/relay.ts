@@ -1,6 +1,6 @@
-// What nobody can beat on this machine: Fastify in front, undici behind, nothing kept in between.
-// BENCH_PIPELINING: so many requests share a connection, as in handlers/bench.ts.
-// BENCH_RECEIPTS: it asks for receipts, and nothing becomes of them either.
+// The upper bound on this machine: Fastify receives, undici sends, nothing is stored.
+// BENCH_PIPELINING: requests per connection, as in handlers/bench.ts.
+// BENCH_RECEIPTS: it requests receipts, and does not store them either.
 import fastify from 'fastify'
 import { Pool } from 'undici'
 import { serve } from './child.ts'

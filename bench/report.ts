@@ -1,10 +1,10 @@
-// What a benchmark says in the end.
+// The report at the end of a benchmark.
 import { availableParallelism } from 'node:os'
 
-/** What is no number stays none: JSON makes null of it. */
+/** NaN stays NaN, which JSON writes as null. */
 export const round = (value: number, digits = 0): number => Number(value.toFixed(digits))
 
-/** Prints the line of a result. What was lost or refused fails the benchmark: false. */
+/** Prints the line of a result. Lost or refused tasks fail the benchmark: it returns false. */
 export function report(line: { lost: number; refused: number; [name: string]: unknown }): boolean {
   console.log(JSON.stringify({ ...line, cores: availableParallelism(), node: process.version }))
   if (line.lost === 0 && line.refused === 0) return true

@@ -1,4 +1,4 @@
-// npm run bench -- retention: old tasks are removed while others come. What do those feel, and does the disk come back?
+// npm run bench -- retention: old tasks are removed while new ones come in. How much slower are those, and is disk space freed?
 import { listPartitions, oldestYoung, partitioned } from '../src/db/partitions.ts'
 import { openDb, type Sql } from '../src/db/pool.ts'
 import { uuidAt } from '../src/domain/ids.ts'
@@ -12,15 +12,15 @@ import { emptyAckbox, runAckbox, type Variant } from './variants.ts'
 
 const help = `npm run bench -- retention [options]
 
-Fills the tables with ended tasks of several days, a partition of attempts for each day. Then the fast run twice: with nothing
-to remove, and with RETENTION_DAYS=1, which removes nearly all of them meanwhile. Progress goes to stderr, the report to
-stdout as one line of JSON.
+Fills the tables with ended tasks of several days, with a partition of attempts for each day. Then it measures twice: with
+nothing to remove, and with RETENTION_DAYS=1, which removes nearly all of them meanwhile. Progress goes to stderr, the
+report to stdout as one line of JSON.
 
   --days N      days that are filled                                   (10)
   --tasks-a-day N                                                      (20000)
-  --mode MODE   redis or postgres: what BullMQ stands on               (redis)
-  --tasks N     of the fast run, after as many that count for nothing  (20000)
-  --rounds N    fillings; medians are reported                         (3)
+  --mode MODE   redis or postgres: where BullMQ stores jobs            (redis)
+  --tasks N     tasks of the fast run, after as many to warm up        (20000)
+  --rounds N    rounds; medians are reported                           (3)
   --quick       a tiny run that shows that it works
   --help
 
@@ -33,11 +33,11 @@ const patienceMs = 300_000
 interface Round {
   without: Measured
   beside: Measured
-  /** Of attempts and receipts. */
+  /** The size of the tables of attempts and receipts. */
   mbBefore: number
   mbAfter: number
   dropped: number
-  /** From the end of the load until all that is old is gone. */
+  /** From the end of the load until all old partitions are gone. */
   restSeconds: number
 }
 
@@ -104,7 +104,7 @@ async function compare(
   const due = async () => (await listPartitions(sql)).filter(({ high }) => high <= oldest).length
   const [mbBefore, dropped] = [await megabytes(sql), await due()]
   const beside = await measure(variant(1), ground, amounts)
-  // It has been stopped: another one finishes.
+  // That process has been stopped, so another one finishes the removal.
   const began = performance.now()
   const rest = await variant(1).start(ground)
   try {
@@ -119,7 +119,7 @@ async function compare(
   }
 }
 
-/** As if it had run for so many days. */
+/** Makes the partitions that a service would have after this many days. */
 async function daily(sql: Sql, days: number): Promise<void> {
   const today = Math.floor(Date.now() / dayMs)
   const first = uuidAt(new Date((today - days - 1) * dayMs))

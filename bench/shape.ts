@@ -1,10 +1,10 @@
-// The shapes of use that are measured, and what each is fairly compared with.
+// The ways of use that are measured, each with a fair baseline.
 import { fileURLToPath } from 'node:url'
 import type { Ground } from './ground.ts'
 import type { Way } from './measure.ts'
 import { runAckbox, startAckbox, startRelay, type Running } from './variants.ts'
 
-/** Who is measured, and how tasks come to it. */
+/** The service that is measured, and how tasks are posted to it. */
 export interface Setup {
   name: string
   way: Way & { inFlight?: number }
@@ -73,23 +73,23 @@ function ackbox(name: string, way: Setup['way'], handlers?: string): Setup {
   return { name, way, start: (ground, redisUrl) => startAckbox(ground, database, redisUrl, more) }
 }
 
-/** Two processes on one database. Tasks are posted to the first, which the books call `role`. */
+/** Two processes on one database. Tasks are posted to the first, whose costs are reported under `role`. */
 function two(role: string, first: Record<string, string>, second: Record<string, string>): Setup {
   return {
     name: 'two processes',
     way: {},
     async start(ground, redisUrl) {
-      const one = await startAckbox(ground, database, redisUrl, first)
+      const target = await startAckbox(ground, database, redisUrl, first)
       try {
         const other = await runAckbox(ground, database, redisUrl, second)
-        const { service = 0, ...under } = one.pids
+        const { service = 0, ...under } = target.pids
         return {
-          ...one,
+          ...target,
           pids: { [role]: service, worker: other.pids['service'] ?? 0, ...under },
-          stop: async () => void (await Promise.all([one.stop(), other.stop()]))
+          stop: async () => void (await Promise.all([target.stop(), other.stop()]))
         }
       } catch (err) {
-        await one.stop()
+        await target.stop()
         throw err
       }
     }

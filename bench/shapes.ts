@@ -1,5 +1,5 @@
-// npm run bench -- shapes: other ways to use Ackbox than one task a POST to one downstream, each beside what it is
-// fairly compared with, turn by turn.
+// npm run bench -- shapes: other ways to use Ackbox than one task a POST to one downstream, each compared with a fair
+// baseline, turn by turn.
 import { setTimeout as sleep } from 'node:timers/promises'
 import postgres from 'postgres'
 import { statusNumber } from '../src/domain/types.ts'
@@ -15,23 +15,23 @@ type Turn = Full & { deliveriesPerSecond: number }
 
 const help = `npm run bench -- shapes [options]
 
-Other ways to use Ackbox, each beside its own baseline, by turns, each turn on an empty database. One line of JSON for
-each on stdout; its ratio is the median of neighbours in time.
+Other ways to use Ackbox, each compared with its own baseline, by turns, each turn on an empty database. One line of JSON
+for each on stdout; its ratio is the median of the ratios of the rounds.
 
 ${shapes.map(({ name, what }) => `  ${name.padEnd(10)} ${what}`).join('\n')}
 
   --tasks N      deliveries of a turn, as fast as answers come     (20000)
-  --warm N       before each, for nothing                          (as many again)
+  --warm N       deliveries before each turn, to warm up           (as many again)
   --rounds N     pairs of turns; medians are reported              (5)
-  --in-flight N  POSTs in flight, but for batch                    (256)
+  --in-flight N  POSTs in flight, except for batch                 (256)
   --only A,B     these shapes only
-  --mode MODE    where jobs wait: redis, postgres or either       (either: redis, where there is a redis-server)
+  --mode MODE    where BullMQ stores jobs: redis, postgres or either (either: redis, if there is a redis-server)
   --quick        a tiny run that shows that all of it works
   --help
 
-lost counts what did not arrive, and what did but is not HANDLED in PostgreSQL. redisCallsPerTask are Redis's reads from
-its clients (total_reads_processed): commands that were sent together count once, those inside a script not at all.
-rssMb is each process of Ackbox at its highest (VmHWM), what it shares with others included.`
+lost counts deliveries that did not arrive, or that arrived but are not HANDLED in PostgreSQL. redisCallsPerTask counts
+Redis's reads from its clients (total_reads_processed): commands that were sent together count once, those inside a script
+do not count. rssMb is the peak memory of each process of Ackbox (VmHWM), including shared memory.`
 
 interface Amounts {
   tasks: number
@@ -85,7 +85,7 @@ interface Pair {
   baseline: Turn
 }
 
-/** Each comes first as often as the other, in case it matters what ran before. */
+/** Subject and baseline are each first equally often, in case the order matters. */
 async function compare(
   ground: Ground,
   redisUrl: string | undefined,

@@ -1,6 +1,6 @@
-// Where every variant delivers to: answers at once and writes down when each task came, and how often. Asked to, it sends
-// a receipt for each, and what counts is when that was taken. BENCH_PORTS: on so many ports. BENCH_MUTE: the port of this
-// index only accepts connections. BENCH_ANSWER_MS: each answer takes as long.
+// The downstream of every variant: it answers at once and records the first arrival of each task, and duplicates. With
+// `receipts` it sends a receipt for each task, and records when the receipt was accepted instead. BENCH_PORTS: the number of
+// ports. BENCH_MUTE: the port of this index only accepts connections. BENCH_ANSWER_MS: the delay of each answer.
 import { once } from 'node:events'
 import { createServer, type AddressInfo } from 'node:net'
 import { now, serve } from './child.ts'
@@ -12,17 +12,17 @@ export type SinkQuestion =
       kind: 'expect'
       run: string
       tasks: number
-      /** A task comes so often: once to /0, once to /1 and so on. 1 unless said, to any path. */
+      /** Arrivals per task: one at /0, one at /1 and so on. The default is 1, at any path. */
       each?: number
       receipts?: boolean
     }
   | { kind: 'count' }
   | { kind: 'report' }
 export interface SinkReport {
-  /** By index of the task, and of its path within: ms of its first arrival (or receipt), 0 if it never came. */
+  /** By index of the task, then of its path: ms of its first arrival (or receipt); 0 if it never arrived. */
   arrivals: Float64Array
   duplicates: number
-  /** Ms of the last of them; 0 without any. */
+  /** Ms of the last duplicate; 0 without any. */
   lastDuplicate: number
 }
 
@@ -35,7 +35,7 @@ let duplicates = 0
 let lastDuplicate = 0
 
 async function take(head: string): Promise<void> {
-  await Promise.resolve() // the answer goes out first
+  await Promise.resolve() // the answer is sent first
   if (await acknowledge(head)) write(head)
 }
 
@@ -44,7 +44,7 @@ function write(head: string): void {
   const dash = taskNo.lastIndexOf('-')
   const nth = each === 1 ? 0 : Number(/^POST \/(\d+) /.exec(head)?.[1])
   const index = Number(taskNo.slice(dash + 1)) * each + nth
-  // A task of an earlier run has come before: that run was over only when all of it had.
+  // A task of an earlier run is a duplicate: that run ended only after all its tasks had arrived.
   if (taskNo.slice(0, dash) !== run || arrivals[index] !== 0) {
     duplicates++
     lastDuplicate = now()

@@ -1,4 +1,4 @@
-// npm run bench -- soak: twice what it can do, for minutes. Does it stay within its memory, and does old come before new?
+// npm run bench -- soak: twice its capacity, for minutes. Is its memory bounded, and are old deliveries sent before new ones?
 import { writeFileSync } from 'node:fs'
 import { availableParallelism } from 'node:os'
 import { setTimeout as sleep } from 'node:timers/promises'
@@ -13,12 +13,12 @@ import { variants, type Running } from './variants.ts'
 
 const help = `npm run bench -- soak [options]
 
-Measures what Ackbox can do, then posts twice as much in an open loop and looks at it all the while.
+Measures the capacity of Ackbox, then posts twice as much in an open loop and takes samples.
 Progress goes to stderr, the report to stdout as JSON, and as Markdown to --report.
 
   --minutes N    how long            (10)
   --times N      times its capacity  (2)
-  --report FILE  Markdown of it
+  --report FILE  the report as Markdown
   --quick        a tiny run that shows that it works`
 
 interface Sample {
@@ -41,7 +41,7 @@ export interface SoakReport {
   heldBackPerSecond: number
   broken: number
   arrivedPerSecond: number
-  /** The largest age of the oldest due delivery, as a multiple of backlog ÷ throughput of that moment; at most 2. */
+  /** The largest age of the oldest due delivery, as a multiple of backlog ÷ throughput at that moment. Goal: at most 2. */
   oldestDueRatio: number
   oldestDueSeconds: number
   backlog: number
@@ -176,7 +176,7 @@ function judge(samples: Sample[], count: FloodCount): Omit<SoakReport, 'capacity
     const before = samples[i] as Sample
     const throughput = (sample.arrived - before.arrived) / (sample.second - before.second)
     const backlog = sample.accepted - sample.arrived
-    // Below a second it is the interval of the dispatcher, not the backlog, that is measured.
+    // An age below a second depends on the interval of the dispatcher, not on the backlog.
     return sample.oldestDueSeconds < 1 ? 0 : (sample.oldestDueSeconds * throughput) / Math.max(1, backlog)
   })
   const memory = Object.fromEntries(
@@ -209,7 +209,7 @@ function judge(samples: Sample[], count: FloodCount): Omit<SoakReport, 'capacity
   }
 }
 
-/** What was answered 2xx is a row. More rows than that are answers that came too late for their producer. */
+/** Each task that was answered 2xx must have a row. More rows than that are answers that came too late for the producer. */
 async function missing(ground: Ground, running: Running, { accepted }: FloodCount): Promise<number> {
   const sql = postgres(ground.urlOf(running.database ?? ''), { max: 1 })
   try {

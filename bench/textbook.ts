@@ -1,5 +1,5 @@
-// The same service as one would write it from the manuals: insert, add a job with the payload, send, update.
-// It loses a task when the process dies between the insert and the job; that is not measured here.
+// The same service as a developer would write it from the manuals: insert, add a job with the payload, send, update.
+// It loses a task if the process dies between the insert and the job; that is not measured here.
 import { Queue, Worker } from 'bullmq'
 import fastify from 'fastify'
 import { Redis } from 'ioredis'

@@ -1,5 +1,5 @@
-// npm run bench -- transports: what our way through a client costs beside the client's own bare publish loop, with the
-// same confirmation, against the real server, in turns.
+// npm run bench -- transports: the cost of our transports compared with the bare publish loop of their clients, with the same
+// confirmation, against the real server, in turns.
 import { parseBroker, type Broker } from '../src/transport/broker.ts'
 import { guard } from '../src/transport/egress/guard.ts'
 import { transports, type TransportName } from '../src/transport/registry.ts'
@@ -10,13 +10,13 @@ import { ways, type Way } from './ways.ts'
 const help = `npm run bench -- transports [options]
 
 Each transport against the bare publish loop of its own client, both with the same confirmation and as many in flight, in
-turns on one real server. Servers are those of npm run test:interop. stdout gets one line of JSON for each transport.
+turns on one real server. The servers are those of npm run test:interop. stdout gets one line of JSON for each transport.
 
-  --only A,B     of ${Object.keys(ways).join(', ')}
-  --messages N   of a round (10000)
-  --in-flight N  (100)
-  --rounds N     of each by turns; medians are reported, of the ratio that of each pair (9)
-  --quick        a tiny run that shows that it works: redis-stream
+  --only A,B     some of ${Object.keys(ways).join(', ')}
+  --messages N   messages of a round (10000)
+  --in-flight N  messages in flight (100)
+  --rounds N     rounds of both by turns; medians are reported; the ratio is the median of the rounds' ratios (9)
+  --quick        a tiny run that shows that it works, with redis-stream
   --help`
 
 const body = JSON.stringify({ orderId: '1', cents: 1, note: 'x'.repeat(150) })

@@ -1,4 +1,4 @@
-// npm run bench -- upgrade: the migrations of an upgrade, on full tables. Which of them are locked, and for how long?
+// npm run bench -- upgrade: the migrations of an upgrade, on full tables. Which tables are locked, and for how long?
 import { cpSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -12,11 +12,11 @@ import { round } from './report.ts'
 
 const help = `npm run bench -- upgrade [options]
 
-Makes the tables of an older version, fills them with ended tasks, and runs the migrations that came since. Tells how long
-each table was locked, so that nobody could read or write it. Progress goes to stderr, the report to stdout as one line of JSON.
+Makes the tables of an older version, fills them with ended tasks, and runs the newer migrations. Reports how long each
+table was locked against reads and writes. Progress goes to stderr, the report to stdout as one line of JSON.
 
-  --tasks N   tasks that ended, each with its delivery and its attempt   (1000000)
-  --from N    so many migrations are there before                        (5: all before 0005)
+  --tasks N   ended tasks, each with its delivery and its attempt        (1000000)
+  --from N    the number of migrations of the older version              (5: all before 0005)
   --quick     a tiny run that shows that it works
   --help`
 
@@ -63,7 +63,7 @@ export async function main(args: string[]): Promise<void> {
   })
 }
 
-/** As many as a version of before had. */
+/** Runs the first `count` migrations, as an older version had them. */
 async function migrateFirst(url: string, count: number): Promise<void> {
   const folder = mkdtempSync(join(tmpdir(), 'ackbox-bench-migrations-'))
   try {
@@ -77,7 +77,7 @@ async function migrateFirst(url: string, count: number): Promise<void> {
   }
 }
 
-/** When each table was first seen to be locked against everything. All migrations are one transaction: it stays so to its end. */
+/** When each table was first seen locked exclusively. All migrations are one transaction: the lock is held to its end. */
 async function lockedSince(sql: Sql, signal: AbortSignal): Promise<Map<string, number>> {
   const since = new Map<string, number>()
   while (!signal.aborted) {

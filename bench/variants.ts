@@ -1,4 +1,4 @@
-// The four that are compared. Each runs alone, as real processes, on an empty database and an empty Redis.
+// The variants that are compared. Each runs alone, as real processes, on an empty database and an empty Redis.
 import { spawn } from 'node:child_process'
 import { createInterface } from 'node:readline'
 import { fileURLToPath } from 'node:url'
@@ -10,9 +10,9 @@ import { until, type Ground } from './ground.ts'
 
 export interface Running {
   url: string
-  /** All whose CPU counts, by what they are. */
+  /** All processes whose CPU counts, by role. */
   pids: Record<string, number>
-  /** Where its SQL goes. */
+  /** The name of its database. */
   database?: string
   stop: () => Promise<void>
 }
@@ -24,7 +24,7 @@ export interface Variant {
   start(ground: Ground): Promise<Running>
 }
 
-/** What the variants that share connections set: 200 at once on four of them. */
+/** The setting of the pipelined variants: 200 requests at a time over four connections. */
 const pipelined = { BENCH_PIPELINING: '50' }
 
 export const variants: Variant[] = [
@@ -75,7 +75,7 @@ export const variants: Variant[] = [
   }
 ]
 
-/** On what is in the database and in Redis. */
+/** Runs it on the existing content of the database and of Redis. */
 export async function runTextbook(ground: Ground, name: string): Promise<Running> {
   const { sinkUrl, redisUrl = '', redisPid = 0, postgresPid } = ground
   const env = { BENCH_SINK: sinkUrl, DATABASE_URL: ground.urlOf(name), REDIS_URL: redisUrl }
@@ -89,13 +89,13 @@ export async function runTextbook(ground: Ground, name: string): Promise<Running
   }
 }
 
-/** Of its processes, without what they stand on. */
+/** Its own processes, without PostgreSQL and Redis. */
 export function ownPids({ pids }: Running): Record<string, number> {
   const { postgres: _, redis: __, ...own } = pids
   return own
 }
 
-/** Ends it at once. What it leaves behind is dropped: nothing is worth a farewell. */
+/** Kills it at once. Its data is dropped anyway, so it needs no clean stop. */
 export async function discard(running: Running): Promise<void> {
   for (const pid of Object.values(ownPids(running))) {
     try {
@@ -111,7 +111,7 @@ export async function startRelay(settings: Record<string, string>): Promise<Runn
   return { url: (child.hello as { url: string }).url, pids: { service: child.pid }, stop: child.stop }
 }
 
-/** Its real process, with the settings an operator would give it; only the log of single attempts is off. */
+/** Starts the real process, with an operator's settings; only the log of single attempts is off. */
 export async function startAckbox(
   ground: Ground,
   name: string,
@@ -122,14 +122,14 @@ export async function startAckbox(
   return await runAckbox(ground, name, redisUrl, more)
 }
 
-/** Its tables, in a new database. */
+/** A new database with the tables of Ackbox. Returns its URL. */
 export async function emptyAckbox(ground: Ground, name: string): Promise<string> {
   const url = await ground.database(name)
   await migrate(url)
   return url
 }
 
-/** On what is in the database: one more process on the same work, or again on what was left. */
+/** Starts Ackbox on the existing content of the database: as one more process, or again after a stop. */
 export async function runAckbox(
   ground: Ground,
   name: string,
@@ -160,7 +160,7 @@ export async function runAckbox(
   })
   const log = createInterface(child.stdout)
   let lines = 0
-  // Its greeting is for people who start it; of its log the first lines tell enough.
+  // The greeting is left out, and the first lines of the log are enough.
   log.on('line', line => line.startsWith('{') && lines++ < 10 && console.error(`  ${name}: ${line}`))
   const url = `http://127.0.0.1:${port}`
   try {

@@ -1,14 +1,14 @@
-// The real servers of the transports' benchmark, and the bare loop of each client.
+// The real servers of the transports' benchmark, and the bare publish loop of each client.
 import { connect } from 'node:net'
 import { callBody, javaArgs, readResponse } from '../src/transport/dubbo/hessian.ts'
 import { flags, frameOf, frames } from '../src/transport/dubbo/classic-frame.ts'
 import { freePorts, startServer } from '../test/interop/server.ts'
 
 export interface Ground {
-  /** Of the broker. */
+  /** The URL of the broker. */
   url: string
   request: (body: string) => unknown
-  /** Publishes one, confirmed as the transport wants it. */
+  /** Publishes one message, with the same confirmation as the transport. */
   publish: (body: string) => Promise<unknown>
   close: () => Promise<void>
 }
@@ -120,7 +120,7 @@ export const ways: Record<string, Way> = {
 
   async rocketmq(headers) {
     const [names = 0, remoting = 0, port = 0] = await freePorts(3)
-    // It takes two more ports of its own beside this one.
+    // The broker uses two more ports next to this one.
     const env = {
       RMQ_NAMESRV_PORT: `${names}`,
       RMQ_BROKER_PORT: `${20_000 + Math.floor(Math.random() * 4_000) * 3}`,
@@ -149,10 +149,10 @@ export const ways: Record<string, Way> = {
       body: Buffer.from(body),
       properties: new Map(Object.entries(headers))
     })
-    // A broker tells its name server of its topics a moment after it is up.
+    // A broker registers its topics with its name server a moment after its start.
     for (let left = 100; left > 0; left--) {
-      const sent = await producer.send(message('x')).catch(() => undefined)
-      if (sent) break
+      const receipt = await producer.send(message('x')).catch(() => undefined)
+      if (receipt) break
       await new Promise(resolve => setTimeout(resolve, 300))
     }
     return {
@@ -161,7 +161,7 @@ export const ways: Record<string, Way> = {
       publish: body => producer.send(message(body)),
       async close() {
         await producer.shutdown()
-        // The client leaves a stream open that throws, past all its promises, when the server goes.
+        // The client leaves a stream open. When the server ends, it throws outside of all promises.
         process.on('uncaughtException', error => {
           if (!/UNAVAILABLE|CANCELLED/.test(String(error))) throw error
         })
@@ -194,7 +194,7 @@ export const ways: Record<string, Way> = {
     }
   },
 
-  /** It has no client to compare with: the bare loop writes hessian.js's calls on one socket and reads what each returned. */
+  /** There is no client to compare with: the bare loop writes hessian.js's calls to one socket and reads each answer. */
   async dubbo2(headers) {
     const { classic, server } = await provider()
     const call = { service, method: 'ping', types: [], args: [] }

@@ -1,5 +1,5 @@
-// Loaded by `node --import` before Ackbox: with BENCH_ROLLUPS=off its counts by minute are neither counted nor written. Only a
-// benchmark asks what they cost, so the service itself has no switch for it.
+// Loaded by `node --import` before Ackbox: with BENCH_ROLLUPS=off the counts by minute are neither counted nor written. Only
+// this benchmark needs to turn them off, so the service has no setting for it.
 import { register } from 'node:module'
 
 const nothing = `
@@ -7,7 +7,7 @@ const nothing = `
   export const openStatistics = () =>
     ({ accepted: nothing, attempted: nothing, handled: nothing, failed: nothing, flush: async () => {} })`
 
-/** The same hook on and off, so that both pay for it. */
+/** The same hook on and off, so that both have its cost. */
 const hooks = `
   export async function load(url, context, next) {
     if (!url.endsWith('/src/runtime/statistics.js') || ${process.env['BENCH_ROLLUPS'] !== 'off'}) return next(url, context)

@@ -3,7 +3,7 @@ import { defineHandler, env, url, z } from 'ackbox/handler'
 /** Requests on one connection of the downstream; see limit.pipelining. */
 export const pipelining = Number(process.env['BENCH_PIPELINING'] ?? 1)
 
-/** The least a handler can be: one downstream that answers at once and owes no receipt. */
+/** A minimal handler: one downstream that answers at once and sends no receipt. */
 export default defineHandler({
   messageCode: 'bench',
   body: z.object({ orderId: z.string(), cents: z.int(), note: z.string() }),

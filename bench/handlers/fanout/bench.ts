@@ -1,7 +1,7 @@
 import { defineHandler, env, url, type Downstream, type z } from 'ackbox/handler'
 import plain, { pipelining } from '../bench.ts'
 
-/** Four share what the plain one has alone. */
+/** Four downstreams share the concurrency of the plain handler's one. */
 const downstream = (nth: number): Downstream<'http', z.infer<typeof plain.body>> => ({
   transport: 'http',
   request: ({ raw }) => ({ url: url`${env.BENCH_SINK}/${nth}`, body: raw }),
