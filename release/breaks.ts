@@ -1,13 +1,13 @@
-// What an OpenAPI description took away from the one before: what a client of then would stumble over.
+// Compares an OpenAPI description with the previous one, and finds the changes that break an existing client.
 
 export type Json = null | boolean | number | string | Json[] | { [name: string]: Json }
 type Schema = { [name: string]: Json }
-/** Who sends it decides what is a promise: of a response what is there, of a request what is not asked for. */
+/** The side decides which change breaks: a response may not lose a member, a request may not require a new one. */
 type Side = 'request' | 'response'
 
 const methods = ['get', 'put', 'post', 'delete', 'patch', 'head', 'options']
 
-/** One line for each thing that was taken away, or is newly required; none: the API only grew. */
+/** One line for each removed or newly required item. Empty: the API only grew. */
 export function breaks(before: Json, after: Json): string[] {
   const found: string[] = []
   const old = object(before)
@@ -87,7 +87,7 @@ function compare(
 ): void {
   const old = resolve(documents.old, before)
   const now = resolve(documents.now, after)
-  // A schema that holds itself was looked at above.
+  // A recursive schema is already being compared.
   if (above.includes(old)) return
   const within = [...above, old]
   const into = (a: Json | undefined, b: Json | undefined, where: string): void =>

@@ -1,15 +1,15 @@
-// npm run licences [-- --check]: docs/licences.md from the lock file, or whether it is current. A licence that is not in the list fails.
+// npm run licences [-- --check]: writes docs/licences.md from the lock file, or checks that it is current. A licence outside the list fails.
 import { existsSync, readFileSync, writeFileSync } from 'node:fs'
 import path from 'node:path'
 import { packageRoot } from '../src/runtime/package.ts'
 import { isAllowed } from './allowed.ts'
 import { shipped, type Shipped } from './shipped.ts'
 
-/** What dist/ui is built from: it is in the package, though nothing installs it. */
+/** The packages that are bundled into dist/ui: they are shipped, though an installation does not install them. */
 const builtIn = ['preact', '@preact/signals', 'uplot']
 const page = path.join(packageRoot, 'docs/licences.md')
 
-/** Every package that runs in production, the clients of the transports that the image has included. */
+/** Every package that runs in production, including the transport clients of the image. */
 function installed(): Shipped[] {
   const { peerDependencies } = JSON.parse(readFileSync(path.join(packageRoot, 'package.json'), 'utf8')) as {
     peerDependencies: Record<string, string>

@@ -1,4 +1,4 @@
-// npm run openapi:compat: whether the API still has all that the last release of its major version promised.
+// npm run openapi:compat: checks that the API still has everything that the last release promised.
 import { readdirSync, readFileSync } from 'node:fs'
 import path from 'node:path'
 import { packageRoot } from '../src/runtime/package.ts'

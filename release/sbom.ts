@@ -1,4 +1,4 @@
-// Of npm pack: dist/sbom.cdx.json, the CycloneDX list of what an installation of this package consists of.
+// Run by npm pack: writes dist/sbom.cdx.json, the CycloneDX list of the packages in an installation of this package.
 import { execFileSync } from 'node:child_process'
 import { writeFileSync } from 'node:fs'
 import path from 'node:path'
@@ -26,7 +26,7 @@ const components = sbom.components.filter(one => refs.has(one['bom-ref']))
 const listed = new Set(components.map(one => one['bom-ref']))
 const missing = [...refs].filter(ref => !listed.has(ref) && ref !== sbom.metadata.component['bom-ref'])
 if (missing.length > 0) throw new Error(`npm sbom does not list ${missing.join(', ')}`)
-// npm names it after the folder.
+// npm uses the name of the folder.
 sbom.metadata.component.name = 'ackbox'
 const dependencies = sbom.dependencies
   .filter(one => refs.has(one.ref))

@@ -17,8 +17,8 @@ export interface Shipped {
 }
 
 /**
- * The packages of the lock file that `dependencies`, and these others, bring along. npm's own `--omit=dev` cannot be asked: of packages
- * that are a peer or a development dependency too, `npm sbom` forgets some, and `npm ls` counts the optional peers of drizzle-orm.
+ * The packages of the lock file that `dependencies` and `others` install. npm's own `--omit=dev` is wrong here: `npm sbom` omits some
+ * packages that are also a peer or development dependency, and `npm ls` counts the optional peers of drizzle-orm.
  */
 export function shipped(others: readonly string[]): Shipped[] {
   const lock = JSON.parse(readFileSync(path.join(packageRoot, 'package-lock.json'), 'utf8')) as {
@@ -46,7 +46,7 @@ export function shipped(others: readonly string[]): Shipped[] {
   }))
 }
 
-/** Where Node would find it: in the nearest node_modules upwards. */
+/** The path where Node finds the package: in the nearest node_modules upwards. */
 function placeOf(packages: Record<string, Locked>, from: string, name: string): string | undefined {
   for (let at = from; ; at = at.slice(0, Math.max(0, at.lastIndexOf('/node_modules/')))) {
     const place = `${at === '' ? '' : `${at}/`}node_modules/${name}`
