@@ -1,4 +1,4 @@
-// npm run example -- NAME: plays one of the examples in this folder.
+// npm run example -- NAME: runs one of the examples in this folder.
 import { existsSync, readdirSync } from 'node:fs'
 import path from 'node:path'
 import { parseArgs } from 'node:util'
@@ -19,7 +19,7 @@ temporary folder. It says what happens, checks what must hold, and ends everythi
 Exit: 0 what must hold holds · 1 it does not, or something failed · 2 the question makes no sense`
 
 const sources = path.resolve(import.meta.dirname, '../../examples')
-// What a story still waits for when it was stopped must not hold the process.
+// A stopped story may still wait for something, so the process exits explicitly.
 process.exit(await main())
 
 async function main(): Promise<number> {
@@ -41,18 +41,19 @@ async function main(): Promise<number> {
   return await play(name, found, { kills, seed, count, verbose: values.verbose ?? false })
 }
 
-interface Asked {
+interface Request {
   kills: number
   seed: number
   count: number
   verbose: boolean
 }
 
-async function play(name: string, example: Example, asked: Asked): Promise<number> {
+async function play(name: string, example: Example, request: Request): Promise<number> {
   console.log(`${name}: ${example.title}`)
-  if (asked.kills > 0) console.log(`${asked.kills} kills; again with the same moments: --seed ${asked.seed}`)
+  if (request.kills > 0)
+    console.log(`${request.kills} kills; again with the same moments: --seed ${request.seed}`)
   const { stage, failed, close } = openStage({
-    ...asked,
+    ...request,
     source: path.join(sources, name),
     compiled: path.join(import.meta.dirname, name)
   })
@@ -62,7 +63,7 @@ async function play(name: string, example: Example, asked: Asked): Promise<numbe
   })
   try {
     const playing = example.play(stage)
-    // When something else ends it, what it still waits for no longer matters.
+    // If something else ends the run, its result no longer matters.
     playing.catch(() => {})
     const wrong = await Promise.race([playing, failed, stopped])
     if (wrong === 'stopped') {
@@ -122,7 +123,7 @@ function number(text: string | undefined, otherwise: number): number | undefined
   return /^\d{1,6}$/.test(text) ? Number(text) : undefined
 }
 
-function refuse(what: string): number {
-  console.error(what)
+function refuse(message: string): number {
+  console.error(message)
   return 2
 }

@@ -1,4 +1,4 @@
-// npm run licences [-- --check]: writes docs/licences.md from the lock file, or checks that it is current. A licence outside the list fails.
+// npm run licences [-- --check]: writes docs/licences.md from the lock file, or checks that it is current. Fails on a licence outside the list.
 import { existsSync, readFileSync, writeFileSync } from 'node:fs'
 import path from 'node:path'
 import { packageRoot } from '../src/runtime/package.ts'

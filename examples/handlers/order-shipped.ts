@@ -1,8 +1,8 @@
 import { defineHandler, env, url, z } from 'ackbox/handler'
 
 /**
- * One task, three ways: the shop hears of it over HTTP, the points service by Dubbo, everybody else on a Kafka topic.
- * Needs BROKER_DUBBO=tri://host and BROKER_KAFKA=kafka://host beside SHOP_URL, so it is not among the samples that
+ * One task for three downstreams: the shop over HTTP, the points service by Dubbo, all others by a Kafka topic.
+ * It needs BROKER_DUBBO=tri://host and BROKER_KAFKA=kafka://host besides SHOP_URL, so it is not among the samples that
  * `npm start` runs: copy it into your handlers.
  */
 export default defineHandler({
@@ -22,13 +22,13 @@ export default defineHandler({
         method: 'onShipped',
         args: [body]
       }),
-      // A Dubbo method that returned is a delivery; what it returned may say otherwise.
+      // A Dubbo method that returns normally counts as delivered, unless `accepted` is false for its result.
       accepted: ({ json }) => json?.taken === true,
       retry: { times: 5, backoff: '2s' }
     },
     'shop-events': {
       transport: 'kafka',
-      // Records of one order keep their order.
+      // The key keeps the records of one order in sequence.
       request: ({ body, raw }) => ({ topic: 'order-shipped', key: body.orderId, value: raw }),
       needCallback: true,
       receiptTimeout: '30s'

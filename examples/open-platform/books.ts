@@ -1,4 +1,4 @@
-// What the platform has published, and what each partner has shown of it.
+// Compares the materials that the platform has published with the materials that each partner shows.
 export const partners = ['review', 'search', 'library', 'feed'] as const
 export type Partner = (typeof partners)[number]
 
@@ -12,7 +12,7 @@ export interface Material {
   title: string
 }
 
-/** What does not hold, one line each: every material is with every partner once, as it was published, and nothing else is. */
+/** The violations, one line each: the partner must show every material once, as it was published, and no others. */
 export function compared(
   materials: readonly Material[],
   partner: Partner,
@@ -34,24 +34,24 @@ export function compared(
   ]
 }
 
-/** A difference of POST /reconcile. */
+/** A difference that POST /reconcile reports. */
 export interface Difference {
   taskNo: string
   kind: 'MISSING' | 'DIFFERS' | 'UNKNOWN'
 }
 
-/** What Ackbox said of a partner, beside what it must say: these are missing, and nothing else differs. */
+/** Compares the differences that Ackbox reports for a partner with the expected ones: exactly `missing`. */
 export function reconciled(
   partner: Partner,
   differences: readonly Difference[],
   missing: readonly string[] = []
 ): string[] {
-  const said = differences.map(({ kind, taskNo }) => `${kind} ${taskNo}`)
+  const reported = differences.map(({ kind, taskNo }) => `${kind} ${taskNo}`)
   const wanted = missing.map(taskNo => `MISSING ${taskNo}`)
   return [
-    ...said.filter(each => !wanted.includes(each)).map(each => `reconcile says of ${partner}: ${each}`),
+    ...reported.filter(each => !wanted.includes(each)).map(each => `reconcile says of ${partner}: ${each}`),
     ...wanted
-      .filter(each => !said.includes(each))
+      .filter(each => !reported.includes(each))
       .map(each => `reconcile does not say of ${partner}: ${each}`)
   ]
 }

@@ -17,12 +17,12 @@ import { forge, insistOnJava, kafka, library } from './servers.ts'
 const platformTables = `${producerTables.postgres}
 create table material (id integer primary key, title text not null, published_at timestamptz not null default now());
 `
-// No unique key would stop a second showing.
+// The table has no unique key, so a material that is shown twice is detected.
 const partnerTables = `${consumerTables.postgres}
 create table shown (id bigint generated always as identity primary key, task_no text not null, material integer not null, title text not null);
 `
 const atOnce = 8
-/** Materials that search loses, when it is restored from a backup. */
+/** The number of materials that search loses when it is restored from a backup. */
 const lost = 3
 
 export const example: Example = {
@@ -95,7 +95,7 @@ export const example: Example = {
   }
 }
 
-/** Search comes back from an older backup: reconcile names what it has lost, and an operator delivers that again. */
+/** Search is restored from an older backup: reconcile reports the lost materials, and an operator delivers them again. */
 async function loseSome(
   stage: Stage,
   ackbox: string,
@@ -103,7 +103,7 @@ async function loseSome(
 ): Promise<string[]> {
   const taskNos = Array.from({ length: Math.min(lost, stage.count) }, (_, at) => `material-${at + 1}`)
   const list = taskNos.map(taskNo => `'${taskNo}'`).join(', ')
-  // The backup has neither the work nor the row that says it is done: both are of one database.
+  // The backup has neither the work nor the row of ackbox_received: both are in the same database.
   for (const table of ['shown', 'ackbox_received'])
     await stage.rows('search', `delete from ${table} where task_no in (${list})`)
   const differences = await reconcile('search')

@@ -1,4 +1,4 @@
-// The feed: a consumer of Kafka. It shows each material once, though a record may come twice.
+// The feed: a Kafka consumer. It shows each material once, although a record may arrive twice.
 import { setTimeout as sleep } from 'node:timers/promises'
 import { Consumer } from '@platformatic/kafka'
 import postgres from 'postgres'
@@ -13,7 +13,7 @@ async function consume(): Promise<void> {
     clientId: 'feed',
     groupId: 'feed',
     bootstrapBrokers: [KAFKA],
-    // So long the group waits for a member that was killed.
+    // The time that the group waits for a member that was killed.
     sessionTimeout: 6_000,
     heartbeatInterval: 1_000
   })
@@ -34,11 +34,11 @@ async function consume(): Promise<void> {
           })
         )
       } catch (err) {
-        // Never to be taken, however often it is read: it would hold back all that come after it.
+        // This record can never be accepted. It is skipped, or it would hold back all records after it.
         if (!(err instanceof InvalidSignature || err instanceof TooOld)) throw err
         console.error(err.message)
       }
-      // After the commit: a record whose offset was not written comes again, and is a repeat.
+      // After the commit: a record whose offset was not written arrives again, as a repeat.
       await message.commit()
     }
   } finally {
@@ -47,7 +47,7 @@ async function consume(): Promise<void> {
 }
 
 console.log(`feed is ready, of ${KAFKA}`)
-// The client's stream ends with its broker: a consumer begins anew.
+// The client's stream ends when its broker ends: then a new consumer starts.
 for (;;) {
   await consume().catch((err: unknown) => console.error(err instanceof Error ? err.message : err))
   await sleep(500)

@@ -1,4 +1,4 @@
-// A partner that is told over HTTP, and brings a receipt: review, which is slow, and search.
+// A partner that receives over HTTP and sends receipts: review, which is slow, and search.
 import { createServer } from 'node:http'
 import { setTimeout as sleep } from 'node:timers/promises'
 import postgres from 'postgres'
@@ -18,7 +18,7 @@ const partner = receiver({
   db: sql,
   consumer: NAME,
   url: ACKBOX_URL,
-  // What takes longer is answered 202, and its receipt is sent when it is done.
+  // Slower work is answered with 202, and its receipt is sent when it is done.
   deadlineMs: 200
 })
 

@@ -1,4 +1,4 @@
-// The open platform: takes a material, and in the same transaction writes down that its partners must hear of it.
+// The open platform: it stores a material, and in the same transaction the task that tells its partners.
 import { createServer } from 'node:http'
 import postgres from 'postgres'
 import { outbox } from 'ackbox/producer'
@@ -6,7 +6,7 @@ import { outbox } from 'ackbox/producer'
 const { DATABASE_URL = '', PORT = '' } = process.env
 const sql = postgres(DATABASE_URL, { max: 5 })
 
-/** Published twice is published once: the author repeats a request that was not answered. */
+/** A repeat has no effect: the author repeats a request that was not answered. */
 async function publish(material: number): Promise<void> {
   const title = `Material ${material}, 素材`
   await sql.begin(async tx => {

@@ -1,4 +1,4 @@
-// The servers that this example needs beside Ackbox: a provider of Dubbo, and Kafka. Both are Java, and Maven fetches them once.
+// The servers that this example needs besides Ackbox: a Dubbo provider, and Kafka. Both are Java, and Maven downloads them once.
 import { execFile, spawnSync } from 'node:child_process'
 import path from 'node:path'
 import { promisify } from 'node:util'
@@ -8,7 +8,7 @@ import type { Stage } from '../runner/stage.ts'
 const root = path.resolve(import.meta.dirname, '../../..')
 const project = path.join(root, 'examples/java')
 
-/** Throws a sentence where they cannot run here. */
+/** Throws a readable error if they cannot run here. */
 export function insistOnJava(): void {
   const missing = ['java', 'mvn'].filter(
     program => spawnSync('sh', ['-c', `command -v ${program}`]).status !== 0
@@ -19,7 +19,7 @@ export function insistOnJava(): void {
     )
 }
 
-/** The Dubbo service `library`, on a database of its own. Gives its URL for BROKER_DUBBO. */
+/** Starts the Dubbo service `library`, on its own database. Returns its URL for BROKER_DUBBO. */
 export async function library(stage: Stage, database: string): Promise<string> {
   const maven = [
     '-B',
@@ -51,7 +51,7 @@ export async function library(stage: Stage, database: string): Promise<string> {
   return `tri://127.0.0.1:${port}`
 }
 
-/** Kafka with the topic `materials`. Gives its host and port. */
+/** Starts Kafka with the topic `materials`. Returns its host and port. */
 export async function kafka(stage: Stage): Promise<string> {
   const [port, control] = [await stage.port(), await stage.port()]
   await stage.command(
@@ -60,7 +60,7 @@ export async function kafka(stage: Stage): Promise<string> {
     {
       KAFKA_PORT: String(port),
       KAFKA_CTRL_PORT: String(control),
-      // Below the folder of the stage, which is gone at the end; the downloads stay.
+      // In the folder of the stage, which is removed at the end; the downloads stay.
       DATA_DIR: 'kafka',
       INTEROP_CACHE: process.env['INTEROP_CACHE'] ?? path.join(root, '.interop')
     },
@@ -72,7 +72,7 @@ export async function kafka(stage: Stage): Promise<string> {
   return `127.0.0.1:${port}`
 }
 
-/** Writes a record to each partition of `materials` that Ackbox has not signed. */
+/** Writes a record that Ackbox has not signed to each partition of `materials`. */
 export async function forge(broker: string): Promise<void> {
   const producer = new Producer({
     clientId: 'stranger',

@@ -1,4 +1,4 @@
-// The merchant's contracts: signs the contract of a payment once, and only of one that is in the books.
+// The merchant's contracts: signs the contract of a payment once, and only if the payment is booked.
 import { createServer } from 'node:http'
 import postgres from 'postgres'
 import { receiver } from 'ackbox/consumer'
@@ -10,7 +10,7 @@ const contracts = receiver({ secrets: [SIGNING_SECRET], db: sql, consumer: 'cont
 const server = createServer(
   contracts.node(async (tx, task) => {
     const { payment } = task.body as { payment: number }
-    // In earnest it would refuse what is not booked. Here it signs all the same and writes down what it saw, so that nothing is hidden.
+    // In production it would refuse a payment that is not booked. Here it signs anyway and records `was_booked`, so that the check sees it.
     await tx`
       insert into signed (payment, was_booked)
       values (${payment}, exists (select from booked where payment = ${payment}))`

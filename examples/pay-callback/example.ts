@@ -6,7 +6,7 @@ import type { Example } from '../runner/example.ts'
 const gatewayTables = `${producerTables.postgres}
 create table payment (id integer primary key, cents integer not null, paid_at timestamptz not null default now());
 `
-// No unique key would stop a second booking or signature.
+// The tables have no unique key, so a second booking or signature is detected.
 const merchantTables = `${consumerTables.postgres}
 create table booked (id bigint generated always as identity primary key, payment integer not null, cents integer not null);
 create table signed (id bigint generated always as identity primary key, payment integer not null, was_booked boolean not null);

@@ -1,4 +1,4 @@
-// The payment gateway: takes a payment, and in the same transaction writes down what must follow from it.
+// The payment gateway: it stores a payment, and in the same transaction the two tasks that follow from it.
 import { createServer } from 'node:http'
 import postgres from 'postgres'
 import { outbox } from 'ackbox/producer'
@@ -6,14 +6,14 @@ import { outbox } from 'ackbox/producer'
 const { DATABASE_URL = '', PORT = '' } = process.env
 const sql = postgres(DATABASE_URL, { max: 5 })
 
-/** Paid twice is paid once: the buyer repeats a request that was not answered. */
+/** A repeat has no effect: the buyer repeats a request that was not answered. */
 async function pay(payment: number, cents: number): Promise<void> {
   await sql.begin(async tx => {
     const taken = await tx`
       insert into payment (id, cents) values (${payment}, ${cents}) on conflict do nothing returning id`
     if (taken.length === 0) return
     const [paid, sign] = [`payment-${payment}-paid`, `payment-${payment}-sign`]
-    // One ordering key: the relay posts the first row before the second, which names it.
+    // With one ordering key the relay posts the first row before the second, which names it in `after`.
     const orderingKey = `payment-${payment}`
     await outbox(tx, {
       taskNo: paid,

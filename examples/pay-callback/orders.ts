@@ -1,4 +1,4 @@
-// The merchant's order system: hears of payments, and books each once.
+// The merchant's order system: receives payments, and books each once.
 import { createServer } from 'node:http'
 import { setTimeout as sleep } from 'node:timers/promises'
 import postgres from 'postgres'
@@ -11,7 +11,7 @@ const payments = receiver({
   db: sql,
   consumer: 'orders',
   url: ACKBOX_URL,
-  // What takes longer is answered 202, and its receipt is sent when it is done.
+  // Slower work is answered with 202, and its receipt is sent when it is done.
   deadlineMs: 200
 })
 
@@ -19,7 +19,7 @@ const server = createServer(
   payments.node(async (tx, task) => {
     const { payment, cents } = task.body as { payment: number; cents: number }
     await tx`insert into booked (payment, cents) values (${payment}, ${cents})`
-    // Some are slow: their receipt comes after the answer.
+    // Some are slow: their receipt is sent after the answer.
     if (payment % 3 === 0) await sleep(400)
   })
 )

@@ -33,16 +33,16 @@ public class Receiver {
       Base64.getDecoder().decode(ENV.getOrDefault("SIGNING_SECRET", "").replaceFirst("^whsec_", ""));
   static final long TOLERANCE_S = 300;
   static final int MAX_BYTES = 1_048_576;
-  // For a receipt, for good: a wrong or old token, a task that is gone or deleted, a receipt that is none.
+  // Final answers to a receipt: a wrong or old token, a removed or deleted task, an invalid receipt.
   static final Set<Integer> REFUSED = Set.of(400, 401, 404, 409, 413, 422);
   static final HttpClient CLIENT =
       HttpClient.newBuilder().version(HttpClient.Version.HTTP_1_1).connectTimeout(Duration.ofSeconds(5)).build();
 
-  // System.out has the encoding of the terminal, and bodies are UTF-8.
+  // System.out uses the encoding of the terminal, but bodies are UTF-8.
   static final PrintStream OUT =
       new PrintStream(new FileOutputStream(FileDescriptor.out), true, StandardCharsets.UTF_8);
 
-  // In memory for the example. In earnest: a table with webhook-id as its key, written in the transaction of the work.
+  // In memory for the example. In production: a table with webhook-id as its key, written in the transaction of the work.
   static final Set<String> HANDLED = new HashSet<>();
 
   public static void main(String[] args) throws IOException {
@@ -72,14 +72,14 @@ public class Receiver {
     } else if (!verify(headers, body)) {
       answer(exchange, 401);
     } else if (!handleOnce(headers, body)) {
-      answer(exchange, 500); // any 5xx: Ackbox comes again
+      answer(exchange, 500); // any 5xx: Ackbox sends it again
     } else {
       answer(exchange, 200);
       if (headers.getFirst("ackbox-callback-token") != null) sendReceipt(headers);
     }
   }
 
-  /** The same id again: done before, but perhaps our answer or our receipt was lost. Say it again, do nothing twice. */
+  /** A repeated id was handled before, but our answer or receipt may be lost: answer again, without handling it twice. */
   static boolean handleOnce(Headers headers, byte[] body) {
     synchronized (HANDLED) {
       String id = headers.getFirst("webhook-id");
@@ -94,7 +94,7 @@ public class Receiver {
     }
   }
 
-  /** Standard Webhooks: HMAC-SHA256 over id.timestamp.body, the very bytes. One signature that fits is enough. */
+  /** Standard Webhooks: HMAC-SHA256 over id.timestamp.body, byte for byte. One matching signature is enough. */
   static boolean verify(Headers headers, byte[] body) {
     String id = headers.getFirst("webhook-id");
     String timestamp = headers.getFirst("webhook-timestamp");
@@ -116,9 +116,9 @@ public class Receiver {
     return false;
   }
 
-  /** Again until Ackbox has it. To the address we know: headers are not signed, so a URL in one is no proof. */
+  /** Repeated until Ackbox accepts it. It uses the configured address: headers are not signed, so a URL in them cannot be trusted. */
   static void sendReceipt(Headers headers) {
-    // Both are plain names (letters, digits and . _ : -): nothing in them needs escaping.
+    // Both contain only letters, digits and . _ : - so they need no escaping.
     String receipt =
         String.format(
             "{\"taskNo\":\"%s\",\"messageCode\":\"%s\",\"result\":\"HANDLED\"}",
@@ -139,7 +139,7 @@ public class Receiver {
           return;
         }
       } catch (IOException away) {
-        // Ackbox is away: that is what the wait is for
+        // Ackbox is not reachable: try again after the wait
       } catch (InterruptedException stopped) {
         return;
       }
@@ -149,7 +149,7 @@ public class Receiver {
         return;
       }
     }
-    // Given up: no receipt in time, so Ackbox sends the task again, and we say it again.
+    // After the last try: without a receipt in time Ackbox sends the task again, and a new receipt follows.
   }
 
   static void answer(HttpExchange exchange, int status) throws IOException {

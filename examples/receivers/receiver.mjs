@@ -9,10 +9,10 @@ const key = Buffer.from(SIGNING_SECRET.replace(/^whsec_/, ''), 'base64')
 if (key.length < 24) throw new Error('set SIGNING_SECRET: npm run key -- secret DOWNSTREAM prints it')
 const toleranceS = 300
 const maxBytes = 1_048_576
-/** For a receipt, for good: a wrong or old token, a task that is gone or deleted, a receipt that is none. */
+/** Final answers to a receipt: a wrong or old token, a removed or deleted task, an invalid receipt. */
 const refused = new Set([400, 401, 404, 409, 413, 422])
 
-// In memory for the example. In earnest: a table with webhook-id as its key, written in the transaction of the work.
+// In memory for the example. In production: a table with webhook-id as its key, written in the transaction of the work.
 const handled = new Set()
 
 function handle(headers, body) {
@@ -24,7 +24,7 @@ const server = createServer(async (request, response) => {
     const body = await read(request)
     if (!verify(request.headers, body)) return response.writeHead(401).end()
     const id = request.headers['webhook-id']
-    // The same id again: done before, but perhaps our answer or our receipt was lost. Say it again, do nothing twice.
+    // A repeated id was handled before, but our answer or receipt may be lost: answer again, without handling it twice.
     if (!handled.has(id)) {
       handle(request.headers, body)
       handled.add(id)
@@ -33,7 +33,7 @@ const server = createServer(async (request, response) => {
     if (request.headers['ackbox-callback-token']) await sendReceipt(request.headers)
   } catch (error) {
     console.error(error)
-    // Any 5xx: Ackbox comes again.
+    // Any 5xx: Ackbox sends it again.
     if (!response.headersSent) response.writeHead(500).end()
   }
 })
@@ -50,7 +50,7 @@ async function read(request) {
   return Buffer.concat(chunks)
 }
 
-/** Standard Webhooks: HMAC-SHA256 over id.timestamp.body, the very bytes. One signature that fits is enough. */
+/** Standard Webhooks: HMAC-SHA256 over id.timestamp.body, byte for byte. One matching signature is enough. */
 function verify(headers, body) {
   const { 'webhook-id': id, 'webhook-timestamp': timestamp, 'webhook-signature': signatures } = headers
   if (!id || !timestamp || !signatures) return false
@@ -63,7 +63,7 @@ function verify(headers, body) {
   })
 }
 
-/** Again until Ackbox has it. To the address we know: headers are not signed, so a URL in one is no proof. */
+/** Repeated until Ackbox accepts it. It uses the configured address: headers are not signed, so a URL in them cannot be trusted. */
 async function sendReceipt(headers) {
   const body = JSON.stringify({
     taskNo: headers['ackbox-task-no'],
@@ -86,8 +86,8 @@ async function sendReceipt(headers) {
       if (answer.ok) return
       if (refused.has(answer.status))
         return console.error(`the receipt of ${headers['ackbox-task-no']} was answered ${answer.status}`)
-    } catch {} // Ackbox is away: that is what the wait is for
+    } catch {} // Ackbox is not reachable: try again after the wait
     await sleep(Math.min(30_000, 250 * 2 ** tries))
   }
-  // Given up: no receipt in time, so Ackbox sends the task again, and we say it again.
+  // After the last try: without a receipt in time Ackbox sends the task again, and a new receipt follows.
 }

@@ -20,10 +20,10 @@ if len(KEY) < 24:
     raise SystemExit("set SIGNING_SECRET: npm run key -- secret DOWNSTREAM prints it")
 TOLERANCE_S = 300
 MAX_BYTES = 1_048_576
-# For a receipt, for good: a wrong or old token, a task that is gone or deleted, a receipt that is none.
+# Final answers to a receipt: a wrong or old token, a removed or deleted task, an invalid receipt.
 REFUSED = (400, 401, 404, 409, 413, 422)
 
-# In memory for the example. In earnest: a table with webhook-id as its key, written in the transaction of the work.
+# In memory for the example. In production: a table with webhook-id as its key, written in the transaction of the work.
 handled = set()
 one_at_a_time = threading.Lock()
 
@@ -33,7 +33,7 @@ def handle(headers, body):
 
 
 def verify(headers, body):
-    """Standard Webhooks: HMAC-SHA256 over id.timestamp.body, the very bytes. One signature that fits is enough."""
+    """Standard Webhooks: HMAC-SHA256 over id.timestamp.body, byte for byte. One matching signature is enough."""
     webhook_id, timestamp = headers.get("webhook-id"), headers.get("webhook-timestamp", "")
     if not webhook_id or not re.fullmatch("[0-9]{1,12}", timestamp):
         return False
@@ -46,7 +46,7 @@ def verify(headers, body):
 
 
 class NoRedirects(urllib.request.HTTPRedirectHandler):
-    """The token of a receipt is for Ackbox alone."""
+    """Redirects are not followed: the token of a receipt is only for Ackbox."""
 
     def redirect_request(self, *_):
         return None
@@ -56,7 +56,7 @@ no_redirects = urllib.request.build_opener(NoRedirects)
 
 
 def send_receipt(headers):
-    """Again until Ackbox has it. To the address we know: headers are not signed, so a URL in one is no proof."""
+    """Repeated until Ackbox accepts it. It uses the configured address: headers are not signed, so a URL in them cannot be trusted."""
     receipt = {
         "taskNo": headers["ackbox-task-no"],
         "messageCode": headers["ackbox-message-code"],
@@ -78,9 +78,9 @@ def send_receipt(headers):
             if error.code in REFUSED:
                 return print("the receipt of", receipt["taskNo"], "was answered", error.code, file=sys.stderr)
         except (OSError, http.client.HTTPException):
-            pass  # Ackbox is away: that is what the wait is for
+            pass  # Ackbox is not reachable: try again after the wait
         time.sleep(min(30, 0.25 * 2**tries))
-    # Given up: no receipt in time, so Ackbox sends the task again, and we say it again.
+    # After the last try: without a receipt in time Ackbox sends the task again, and a new receipt follows.
 
 
 class Receiver(BaseHTTPRequestHandler):
@@ -94,13 +94,13 @@ class Receiver(BaseHTTPRequestHandler):
         body = self.rfile.read(size)
         if not verify(self.headers, body):
             return self.answer(401)
-        # The same id again: done before, but perhaps our answer or our receipt was lost. Say it again, do nothing twice.
+        # A repeated id was handled before, but our answer or receipt may be lost: answer again, without handling it twice.
         try:
             with one_at_a_time:
                 if self.headers["webhook-id"] not in handled:
                     handle(self.headers, body)
                     handled.add(self.headers["webhook-id"])
-        except Exception as error:  # any 5xx: Ackbox comes again
+        except Exception as error:  # any 5xx: Ackbox sends it again
             self.log_error("%s", error)
             return self.answer(500)
         self.answer(200)
@@ -121,7 +121,7 @@ class Receiver(BaseHTTPRequestHandler):
         pass
 
 
-sys.stdout.reconfigure(encoding="utf-8")  # as bodies are, whatever the terminal
+sys.stdout.reconfigure(encoding="utf-8")  # bodies are UTF-8, even if the terminal is not
 server = ThreadingHTTPServer(("127.0.0.1", int(os.environ.get("PORT", "8080"))), Receiver)
 print("listening", server.server_address[1], flush=True)
 server.serve_forever()

@@ -1,14 +1,14 @@
-// Looks at the books again and again while a story is played: what must hold at any moment, and not only at the end.
+// Checks the books again and again while a story runs: the invariant must hold at every moment, not only at the end.
 import { setTimeout as sleep } from 'node:timers/promises'
 
 export interface Audit {
-  /** Stops, and gives how often it has looked and what was wrong, each line once. Rejects when the books could not be read. */
+  /** Stops. Resolves with the number of looks and the violations, each line once. Rejects if the books could not be read. */
   end(): Promise<{ looks: number; wrong: string[] }>
 }
 
 const pauseMs = 20
 
-/** `look` resolves with what does not hold at its moment, one line each. */
+/** `look` resolves with the violations at that moment, one line each. */
 export function audit(look: () => Promise<readonly string[]>): Audit {
   const wrong = new Set<string>()
   let looks = 0
@@ -19,7 +19,7 @@ export function audit(look: () => Promise<readonly string[]>): Audit {
       looks++
     }
   })()
-  running.catch(() => {}) // it is told at the end
+  running.catch(() => {}) // `end` rejects with it
   return {
     async end() {
       isOver = true

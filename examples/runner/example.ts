@@ -1,13 +1,13 @@
-// What an example is to the runner: examples/NAME/example.ts exports one as `example`.
+// The interface between an example and the runner: examples/NAME/example.ts exports an Example as `example`.
 import type { Stage } from './stage.ts'
 
 export interface Example {
-  /** What it shows; one line of the list. */
+  /** Its purpose, in one line of the list. */
   title: string
-  /** What must hold whatever is killed; printed at the end. */
+  /** The invariant, whichever program is killed; printed at the end. */
   invariant: string
-  /** How much work it does without --count: payments, ticks, orders. */
+  /** The amount of work without --count: payments, ticks, orders. */
   count: number
-  /** Plays the story. Resolves with what does not hold, one line each: nothing when all is well. */
+  /** Runs the story. Resolves with the violations, one line each: an empty list if the invariant holds. */
   play(stage: Stage): Promise<string[]>
 }

@@ -1,9 +1,9 @@
-// kill -9 of the programs of an example, one by one, each while there is work.
+// Ends the programs of an example by kill -9, one by one, each while there is work.
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Program } from './programs.ts'
 
 export interface Kills {
-  /** Does `work` for 1 to `count`: in one part, or in as many as there are kills. */
+  /** Runs `work` for 1 to `count`: in one part, or in as many parts as there are kills. */
   during(
     count: number,
     work: (from: number, to: number) => Promise<void>,
@@ -11,11 +11,11 @@ export interface Kills {
   ): Promise<void>
 }
 
-/** The moments of a seed are the same each time; what a program does at such a moment is not. */
+/** The same seed gives the same moments, but a program may do something else at that moment. */
 export function kills(times: number, seed: number): Kills {
   const random = randomOf(seed)
 
-  /** Each program as often as the others, in an order of chance. */
+  /** All programs equally often, in random order. */
   function* victims(programs: readonly Program[]): Generator<Program, never> {
     for (;;) {
       const left = [...programs]

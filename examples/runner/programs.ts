@@ -1,4 +1,4 @@
-// The programs of an example, each a process of its own. One that is killed by SIGKILL is started again, as a supervisor would.
+// The programs of an example, each in its own process. A program that is killed by SIGKILL is started again, as by a supervisor.
 import { spawn, type ChildProcess } from 'node:child_process'
 import { once } from 'node:events'
 import { createInterface } from 'node:readline'
@@ -8,13 +8,13 @@ export interface ProgramOptions {
   command: string[]
   env: Record<string, string>
   cwd: string
-  /** What a line of its output says when it is ready. */
+  /** The program is ready when a line of its output matches. */
   ready: RegExp
-  /** Hears every line of its output. */
+  /** Called with every line of its output. */
   onLine(line: string): void
-  /** Hears that it is ready, or was killed and is started again. */
+  /** Called when it is ready, or was killed and is started again. */
   onChange(text: string): void
-  /** It ended by itself, and not with exit code 0. */
+  /** Called when it ends by itself with an exit code other than 0. */
   onFailed(error: Error): void
 }
 
@@ -22,9 +22,9 @@ export interface Program {
   name: string
   /** Resolves when it is ready, or at its end. */
   ready(): Promise<void>
-  /** kill -9. Resolves when it is ready again; false where nothing ran that could be killed. */
+  /** kill -9. Resolves when it is ready again; false if it was not running. */
   kill(): Promise<boolean>
-  /** SIGTERM, and SIGKILL if that takes longer than 15 s. It is not started again. */
+  /** SIGTERM, and SIGKILL after 15 s. It is not started again. */
   stop(): Promise<void>
 }
 
@@ -39,7 +39,7 @@ export function start(options: ProgramOptions): Program {
   let isStopping = false
 
   function launch(): void {
-    // A process group of its own: Ctrl-C reaches the runner alone, which ends all of them in order.
+    // A process group of its own: Ctrl-C reaches only the runner, which stops all programs in order.
     const mine = spawn(command, args, {
       env: options.env,
       cwd: options.cwd,
@@ -75,7 +75,7 @@ export function start(options: ProgramOptions): Program {
   }
 
   async function ready(): Promise<void> {
-    // A kill in the meantime begins another wait.
+    // After a kill in the meantime there is another start to wait for.
     for (let seen; seen !== starting;) await (seen = starting)
   }
 

@@ -1,4 +1,4 @@
-// What an example plays on: a folder that is gone afterwards, a PostgreSQL for its own databases, Ackbox, and its programs.
+// The environment of an example: a temporary folder, a PostgreSQL for its own databases, Ackbox, and its programs.
 import { randomBytes } from 'node:crypto'
 import { chmodSync, mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
@@ -14,40 +14,40 @@ import { kills, type Kills } from './kills.ts'
 import { start, type Program } from './programs.ts'
 
 export interface Stage {
-  /** How much work was asked for. */
+  /** The amount of work. */
   count: number
-  /** Prints what happens. */
+  /** Prints a step of the story. */
   step(text: string): void
-  /** A port that nobody has. */
+  /** A free port. */
   port(): Promise<number>
-  /** Makes a database of the example's own with these tables, in a PostgreSQL that is not Ackbox's; gives its URL. */
+  /** Makes a database with these tables, in a PostgreSQL that is not Ackbox's. Returns its URL. */
   database(name: string, tables: string): Promise<string>
   /** Rows of one of these databases. */
   rows<Row>(database: string, query: string): Promise<Row[]>
-  /** Starts Ackbox with the handlers of the example and its own embedded PostgreSQL; gives its URL. `env`: what handlers read. */
+  /** Starts Ackbox with the handlers of the example and its own embedded PostgreSQL. Returns its URL. `env`: variables for the handlers. */
   ackbox(env: Record<string, string>): Promise<string>
-  /** The signing secret of a downstream: what `npx ackbox key secret NAME` prints. */
+  /** The signing secret of a downstream, as `npx ackbox key secret NAME` prints it. */
   secret(downstream: string): string
-  /** Starts a program of the example's folder; resolves when it printed a line with the word `ready`. */
+  /** Starts a program of the example's folder. Resolves when it prints a line with the word `ready`. */
   program(name: string, file: string, env: Record<string, string>): Promise<void>
-  /** Starts a command of Ackbox, such as relay, or any other program by its path. */
+  /** Starts a command of Ackbox, such as relay, or another program by its path. */
   command(name: string, command: string[], env: Record<string, string>, ready: RegExp): Promise<void>
   /**
-   * A request, repeated until it is answered with 2xx: whoever answers may be killed at any moment. Gives the JSON. Throws what
-   * a 4xx says. Without a body it is a GET.
+   * Sends a request until it is answered with 2xx: the server may be killed at any moment. Returns the JSON. Throws the text
+   * of a 4xx. Without a body it is a GET.
    */
   call<Answer>(url: string, body?: unknown): Promise<Answer>
-  /** Looks until it is so. */
+  /** Polls until `look` is true. */
   until(what: string, look: () => Promise<boolean>): Promise<void>
   /**
-   * Does things 1 to `count`, `work(from, to)`, which resolves when they are done. With --kill in as many parts as there are kills, one program
-   * killed in each.
+   * Runs `work(from, to)` for 1 to `count`; it resolves when that part is done. With --kill there are as many parts as kills, and one program
+   * is killed in each.
    */
   work(count: number, work: (from: number, to: number) => Promise<void>): Promise<void>
 }
 
 export interface StageOptions {
-  /** The example's folder of sources, where its handlers are, and that of its compiled programs. */
+  /** The example's folder of sources, with its handlers. `compiled`: the folder of its compiled programs. */
   source: string
   compiled: string
   count: number
@@ -57,7 +57,7 @@ export interface StageOptions {
 }
 
 const ackboxProgram = path.resolve(import.meta.dirname, '../../src/cli/ackbox.js')
-/** Ends a hang, and nothing else: on a busy machine a start takes many times as long as alone. */
+/** Long, as it only ends a hang: on a busy machine a start takes many times as long as alone. */
 const mostMs = 600_000
 
 /** `failed` rejects when a program fails; `close` ends everything and removes the folder. */
@@ -67,7 +67,7 @@ export function openStage(options: StageOptions): {
   close(): Promise<void>
 } {
   const folder = mkdtempSync(path.join(tmpdir(), 'ackbox-example-'))
-  // As root PostgreSQL runs as another user, who must get in.
+  // If root runs this, PostgreSQL runs as another user, which needs access.
   chmodSync(folder, 0o755)
   const [ackboxData, databasesData] = [path.join(folder, 'ackbox'), path.join(folder, 'databases')]
   const secret = randomBytes(32).toString('base64')
@@ -92,7 +92,7 @@ export function openStage(options: StageOptions): {
     env: Record<string, string>,
     ready: RegExp
   ): Promise<void> {
-    // Stopped while it was still starting.
+    // The stage was closed while the story was still starting programs.
     if (isClosed) throw new Error('it is over')
     const { PATH = '', HOME = '' } = process.env
     const program = start({
@@ -143,7 +143,7 @@ export function openStage(options: StageOptions): {
           SECRET: secret,
           HANDLERS_DIR: path.join(options.source, 'handlers'),
           DEMO: 'off',
-          // Short, so that what was on its way when a program was killed is sent again soon.
+          // Short, so that a delivery that was in flight at a kill is sent again soon.
           LEASE_MARGIN_MS: '1500',
           ...env
         },
@@ -186,7 +186,7 @@ export function openStage(options: StageOptions): {
       await Promise.all([...clients.values()].map(sql => sql.end({ timeout: 1 })))
       const run = await server?.catch(() => undefined)
       if (run) await stopPostmaster({ pid: run.pid, dataDir: databasesData })
-      // Left behind if Ackbox was killed last.
+      // If Ackbox was killed last, its PostgreSQL still runs.
       const left = findRunning(path.join(ackboxData, 'postgres'))
       if (left) await stopPostmaster({ pid: left.pid, dataDir: ackboxData })
       rmSync(folder, { recursive: true, force: true, maxRetries: 20, retryDelay: 100 })
@@ -194,7 +194,7 @@ export function openStage(options: StageOptions): {
   }
 }
 
-/** Undefined where nobody answered in time. */
+/** Undefined without an answer in time. */
 async function ask(url: string, body: unknown): Promise<Response | undefined> {
   try {
     return await fetch(url, {

@@ -1,4 +1,4 @@
-// The job: at each tick every account pays its fee. It runs in one transaction with the note that this delivery was handled.
+// The job: at each tick every account pays its fee. It runs in one transaction with the row that marks this delivery as handled.
 import { createServer } from 'node:http'
 import postgres from 'postgres'
 import { receiver } from 'ackbox/consumer'
@@ -10,7 +10,7 @@ const jobs = receiver({ secrets: [SIGNING_SECRET], db: sql, consumer: 'billing',
 const server = createServer(
   jobs.node(async (tx, task) => {
     const { tick } = task.body as { tick: string }
-    // No unique key would stop a second run of the same tick.
+    // The table has no unique key, so a second run of the same tick is detected.
     await tx`insert into run (tick) values (${tick})`
     await tx`update account set charged = charged + fee`
   })

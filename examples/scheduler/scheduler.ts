@@ -1,10 +1,10 @@
-// One of several schedulers with the same cron line. All of them post every tick, and know nothing of each other.
+// One of several schedulers with the same cron line. All of them post every tick, without any contact between them.
 import { setTimeout as sleep } from 'node:timers/promises'
 import { client } from 'ackbox/producer'
 
 const { ACKBOX_URL = '', FIRST_TICK = '', EVERY_MS = '1000' } = process.env
 const ackbox = client({ url: ACKBOX_URL, retryForMs: 600_000 })
-/** How far back a scheduler that was started again looks for ticks that nobody may have posted. */
+/** After a start, a scheduler posts the ticks of this time again: perhaps no scheduler has posted them. */
 const lookBackMs = 3_600_000
 
 const [first, every] = [Date.parse(FIRST_TICK), Number(EVERY_MS)]
@@ -13,6 +13,6 @@ console.log('scheduler is ready')
 for (let at = first + missed * every; ; at += every) {
   await sleep(Math.max(0, at - Date.now()))
   const tick = new Date(at).toISOString()
-  // The number is the job and its tick: whoever comes second posts the same task, which is one task.
+  // The taskNo is the job and its tick, so a second POST finds the same task.
   await ackbox.post({ taskNo: `billing:${tick}`, messageCode: 'billing.due', messageBody: { tick } })
 }

@@ -1,4 +1,4 @@
-// What the stock and the orders say together, while orders are under way and at their end.
+// Compares the stock with the orders, while orders are in progress and at the end.
 import type { OrderState } from './messages.ts'
 
 /** Rows of one of the databases. */
@@ -22,7 +22,7 @@ interface Order {
   sku: string
   quantity: number
   state: OrderState
-  /** Whether the provider has taken the money. */
+  /** Whether the provider has charged the customer. */
   isCharged: boolean
 }
 export interface Books {
@@ -31,7 +31,7 @@ export interface Books {
   orders: readonly Order[]
 }
 
-/** There is no one moment for two databases: the stock is read first, each by one statement. */
+/** Two databases have no common snapshot: the stock is read first, then the orders, each by one statement. */
 export async function readBooks(stock: Rows, orders: Rows): Promise<Books> {
   const [stocked] = await stock<Pick<Books, 'shelves' | 'freezes'>>(
     `select (select json_agg(s) from stock s) as shelves,
@@ -45,7 +45,7 @@ export async function readBooks(stock: Rows, orders: Rows): Promise<Books> {
   return { ...stocked, orders: ordered }
 }
 
-/** Every line is stock lost, or sold twice, or money for nothing. True at any moment. */
+/** The violations: each line is stock that is lost or sold twice, or a wrong charge. It is empty at any moment if all is right. */
 export function wrongs({ shelves, freezes, orders }: Books): string[] {
   const orderOf = new Map(orders.map(one => [one.orderId, one]))
   const sum = (of: string, state: Freeze['state']): number =>
@@ -74,7 +74,7 @@ export function wrongs({ shelves, freezes, orders }: Books): string[] {
   ]
 }
 
-/** What is still under way, by its order. Empty: nothing is frozen, and every order is PAID or CLOSED. */
+/** The orders in progress. Empty: nothing is frozen, and every order is PAID or CLOSED. */
 export function underWay({ freezes, orders }: Books): string[] {
   return [
     ...freezes.filter(one => one.state === 'FROZEN').map(one => one.orderId),

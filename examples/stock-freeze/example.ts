@@ -8,11 +8,11 @@ import type { OrderAnswer, Placed } from './messages.ts'
 import { badCard } from './provider.ts'
 import { orderTables, stockTables } from './tables.ts'
 
-/** Orders that are placed at once. */
+/** The number of customers at the same time. */
 const atOnce = 4
 const lookEveryMs = 100
 
-/** late: pays when the time limit is about to end, so that either may come first. */
+/** 'pays late': pays when the time limit is about to end, so that either may come first. */
 const habits = ['pays', 'has a bad card', 'never pays', 'pays late'] as const
 type Habit = (typeof habits)[number]
 const longMs = 3_600_000
@@ -28,7 +28,7 @@ interface Ended extends OrderAnswer {
   habit: Habit
 }
 
-/** Every third is of lamps, of which there are few. */
+/** Every third order is for lamps, which are scarce. */
 function nthOrder(nth: number): { habit: Habit; order: Placed } {
   const habit = habits[nth % habits.length] ?? 'pays'
   const [sku, quantity] = [nth % 3 === 0 ? 'lamp' : 'book', 1 + (nth % 2)]
@@ -79,14 +79,14 @@ export const example: Example = {
 
     async function check(): Promise<string[]> {
       const books = await shop.books()
-      const told = ended.filter(one => one.state === 'PAID').map(one => one.orderId)
+      const answeredPaid = ended.filter(one => one.state === 'PAID').map(one => one.orderId)
       const paid = books.orders.filter(one => one.state === 'PAID').map(one => one.orderId)
       const { tasks: failed } = await stage.call<{ tasks: unknown[] }>(`${shop.ackbox}/tasks?status=FAILED`)
       stage.step(`${soldOf(books)} sold, ${paidOf(books)} paid: ${shelvesOf(books)}`)
       return [
         ...wrongs(books),
         ...(soldOf(books) === paidOf(books) ? [] : [`${soldOf(books)} are sold, and ${paidOf(books)} paid`]),
-        ...(String(told.toSorted()) === String(paid.toSorted())
+        ...(String(answeredPaid.toSorted()) === String(paid.toSorted())
           ? []
           : ['what is paid is not what customers were told']),
         ...ended

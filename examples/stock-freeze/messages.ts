@@ -1,9 +1,9 @@
-// What the stock, the orders and Ackbox tell each other.
+// The messages between the stock, the orders and Ackbox.
 import { z } from 'ackbox/handler'
 
 const orderId = z.string().regex(/^[A-Za-z0-9-]{1,64}$/)
 
-/** An order as its customer places it; the freeze of its stock has its id. */
+/** An order as the customer places it. The freeze of its stock has the same id. */
 export const placed = z.object({
   orderId,
   sku: z.string(),
@@ -18,7 +18,7 @@ export const freezeDue = z.object({ orderId })
 export const paymentStarted = z.object({ orderId })
 export const paymentEnded = z.object({ orderId, isPaid: z.boolean() })
 
-/** For an example in which programs are killed: many tries, soon one after the other. */
+/** Many tries in quick succession, since programs are killed in this example. */
 export const retry = { times: 100, backoff: ['200ms' as const, '500ms' as const, '1s' as const] }
 
 export type OrderState = 'UNPAID' | 'PAYING' | 'PAID' | 'CLOSED'

@@ -1,4 +1,4 @@
-// The orders: placed on frozen stock, and paid while that is still frozen.
+// The orders: an order is placed on frozen stock, and can be paid while the stock is still frozen.
 import Fastify from 'fastify'
 import pg from 'pg'
 import { fetch } from 'undici'
@@ -12,14 +12,14 @@ const { DATABASE_URL = '', PORT = '', ACKBOX_URL = '', STOCK_URL = '', SIGNING_S
 
 const pool = new pg.Pool({ connectionString: DATABASE_URL, max: 10 })
 pool.on('error', err => console.error(err.message))
-/** The provider is another house: it gets no connection of ours, or payments that wait for one would hold them all. */
+/** The provider is a separate service, so it has its own pool: else waiting payments would hold all connections. */
 const provider = new pg.Pool({ connectionString: DATABASE_URL, max: 4 })
 provider.on('error', err => console.error(err.message))
 const db = fromPg(pool)
-// No handler wants a receipt here. Where one does (`needCallback`), `void tasks.run()` sends what comes after a 202.
+// No handler here needs a receipt. With `needCallback`, `void tasks.run()` would send the receipts that follow a 202.
 const tasks = receiver({ secrets: [SIGNING_SECRET], db, consumer: 'orders', url: ACKBOX_URL })
 
-/** Asks the stock; false is its no. Throws when there is no answer. */
+/** Sends a request to the stock. False: it refuses (409). Throws without an answer. */
 async function stockSaysYes(path: string, body: object): Promise<boolean> {
   const { status } = await fetch(`${STOCK_URL}${path}`, {
     method: 'POST',
@@ -32,8 +32,8 @@ async function stockSaysYes(path: string, body: object): Promise<boolean> {
 }
 
 /**
- * Freezes, then stores the order. Whoever dies between the two leaves a freeze without an order: its time limit releases it. That may have
- * come even before the order is stored: then the order is there already, CLOSED.
+ * Freezes the stock, then stores the order. A crash between the two leaves a freeze without an order: its time limit releases it. The
+ * release may even come before the order is stored: then the order exists already, CLOSED.
  */
 async function place(order: Placed): Promise<OrderAnswer> {
   const { orderId, sku, quantity, cents } = order
@@ -46,7 +46,7 @@ async function place(order: Placed): Promise<OrderAnswer> {
   return await stateOf(orderId)
 }
 
-/** The payment is under way, and a task will end it, whoever dies. */
+/** Starts the payment: its task ends it, even if a process dies. */
 const startPayment = (orderId: string, card: string): Promise<OrderAnswer> =>
   db.begin(async tx => {
     const { rowCount } = await tx.query(
@@ -57,7 +57,7 @@ const startPayment = (orderId: string, card: string): Promise<OrderAnswer> =>
     return await stateOf(orderId, tx)
   })
 
-/** Checks the freeze, takes the money, and says how it ended. Comes again until it has: both can be asked again under the order's id. */
+/** Checks the freeze, charges the customer, and stores the result. It is retried until done: both requests can be repeated for an order. */
 async function pay(tx: pg.ClientBase, { body }: ReceivedTask): Promise<OrderAnswer> {
   const { orderId } = body as { orderId: string }
   const { rows } = await tx.query<{ cents: number; card: string }>(
@@ -69,7 +69,7 @@ async function pay(tx: pg.ClientBase, { body }: ReceivedTask): Promise<OrderAnsw
   const isHeld = await stockSaysYes(`/freezes/${orderId}/hold`, {}).catch(err => {
     throw new Retry(500, { cause: err })
   })
-  // Released: nothing is taken, and nothing is there to give back.
+  // Released: the customer is not charged, so there is nothing to refund.
   if (!isHeld) return await end(tx, orderId, { state: 'CLOSED', reason: 'FREEZE_RELEASED' })
   const isPaid = await charge(provider, { key: orderId, ...order })
   await outbox(fromPg(tx), { messageCode: 'payment.ended', messageBody: { orderId, isPaid } })
@@ -84,7 +84,7 @@ async function end(tx: pg.ClientBase, orderId: string, how: OrderAnswer): Promis
   return how
 }
 
-/** The stock is gone. A payment under way will find that out by its own check. */
+/** The stock is released. A payment in progress finds that out by its own check. */
 async function close(tx: pg.ClientBase, { body }: ReceivedTask): Promise<void> {
   const { orderId, sku, quantity, cents } = body as Placed
   await tx.query(

@@ -1,10 +1,10 @@
-// A payment provider, which stands for a service outside: its charges are committed by themselves, whatever becomes of who asks for them.
+// A payment provider, which stands for an external service: its charges are committed on their own, even if the caller's transaction fails.
 import type { Pool } from 'pg'
 
 /** The card of a customer whose payment fails. */
 export const badCard = 'declined'
 
-/** Charges once for each key, and answers the same for it ever after: whether the money was taken. */
+/** Charges once per key, and always returns the same result for a key: whether the money was taken. */
 export async function charge(
   pool: Pool,
   { key, cents, card }: { key: string; cents: number; card: string }

@@ -1,4 +1,4 @@
-// The stock: freezes for orders, and ends each freeze once, as sold or as unsold.
+// The stock: it freezes articles for orders, and ends each freeze once, as sold or as unsold.
 import Fastify from 'fastify'
 import pg from 'pg'
 import { fromPg, receiver, Refuse, type ReceivedTask } from 'ackbox/consumer'
@@ -11,14 +11,14 @@ const { DATABASE_URL = '', PORT = '', ACKBOX_URL = '', SIGNING_SECRET = '' } = p
 const pool = new pg.Pool({ connectionString: DATABASE_URL, max: 10 })
 pool.on('error', err => console.error(err.message))
 const db = fromPg(pool)
-// No handler wants a receipt here. Where one does (`needCallback`), `void tasks.run()` sends what comes after a 202.
+// No handler here needs a receipt. With `needCallback`, `void tasks.run()` would send the receipts that follow a 202.
 const tasks = receiver({ secrets: [SIGNING_SECRET], db, consumer: 'stock', url: ACKBOX_URL })
 
-/** Freezes, and in the same transaction writes the task that releases the freeze if nobody pays in time. False: out of stock. */
+/** Freezes, and in the same transaction writes the task that releases the freeze if it is not paid in time. False: out of stock. */
 const freeze = (order: Placed): Promise<boolean> =>
   db.begin(async tx => {
     const { orderId, sku, quantity, limitMs } = order
-    // First: of two requests for one order the second waits here, and finds it.
+    // This insert is first: of two requests for one order the second waits here, and then finds the row.
     const inserted = await tx.query(
       'insert into stock_freeze (order_id, sku, quantity, placed) select $1::text, sku, $3::int, $4::jsonb from stock where sku = $2 on conflict do nothing',
       [orderId, sku, quantity, order]
@@ -40,8 +40,8 @@ const freeze = (order: Placed): Promise<boolean> =>
   })
 
 /**
- * The check before a payment. True: the freeze is there, and from now on its time limit releases it no more. False: it is released. One
- * statement, so it is either before the release or after it.
+ * The check before a payment. True: the freeze exists, and its time limit does not release it any more. False: it is released. It is one
+ * statement, so it runs either before the release or after it.
  */
 async function hold(orderId: string): Promise<boolean> {
   const { rowCount } = await pool.query(
@@ -51,7 +51,7 @@ async function hold(orderId: string): Promise<boolean> {
   return rowCount === 1
 }
 
-/** FROZEN to the end that it has come to. Undefined: it had ended before, or it is held and should not be. */
+/** Ends a FROZEN freeze. Undefined: it had ended before, or its `is_held` is not the expected one. */
 async function release(
   tx: pg.ClientBase,
   orderId: string,
@@ -70,18 +70,18 @@ async function release(
   return row.placed
 }
 
-/** The time limit is over. A freeze that is held is left to its payment, which always ends. */
+/** The time limit is over. A held freeze is left to its payment, which always ends. */
 async function releaseUnpaid(tx: pg.ClientBase, { body }: ReceivedTask): Promise<void> {
   const { orderId } = body as { orderId: string }
   const order = await release(tx, orderId, { isSold: false, isHeld: false })
   if (order) await outbox(fromPg(tx), { messageCode: 'freeze.released', messageBody: order })
 }
 
-/** The payment has ended: sold, or given back. */
+/** The payment has ended: the stock is sold, or available again. */
 async function settle(tx: pg.ClientBase, { body }: ReceivedTask): Promise<void> {
   const { orderId, isPaid } = body as { orderId: string; isPaid: boolean }
   if (await release(tx, orderId, { isSold: isPaid, isHeld: true })) return
-  // Cannot be: a payment begins with a hold, and only its end releases what is held. FAILED with an alarm, for a person.
+  // Impossible: a payment begins with a hold, and only its end releases a held freeze. FAILED with an alarm, for an operator.
   throw new Refuse(`the freeze of ${orderId} is not held`)
 }
 

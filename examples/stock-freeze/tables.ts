@@ -1,12 +1,12 @@
-// The two databases: of the stock, and of the orders. Each has the tables of Ackbox beside its own.
+// The two databases: of the stock, and of the orders. Each also has the tables of Ackbox.
 import { ddl as consumerTables } from 'ackbox/consumer'
 import { ddl as producerTables } from 'ackbox/producer'
 
 export const initial = { book: 1_000, lamp: 8 }
 
 /**
- * A freeze is FROZEN, and then RELEASED_SOLD or RELEASED_UNSOLD for ever. `is_held`: its payment is under way, and its time limit counts no
- * more.
+ * A freeze is FROZEN, and then RELEASED_SOLD or RELEASED_UNSOLD for ever. `is_held`: its payment is in progress, and its time limit no longer
+ * applies.
  */
 export const stockTables = `${producerTables.postgres} ${consumerTables.postgres}
 create table stock (
@@ -28,7 +28,7 @@ create table stock_freeze (
 );
 `
 
-/** provider_charge belongs to the payment provider, which stands for a service outside. */
+/** provider_charge belongs to the payment provider, which stands for an external service. */
 export const orderTables = `${producerTables.postgres} ${consumerTables.postgres}
 create table customer_order (
   order_id text primary key,

@@ -1,4 +1,4 @@
-// A bank: money leaves by half message and arrives by consumeOnce, each in one transaction of the bank's own database.
+// A bank: it sends money by a half message and receives it by consumeOnce, each in one transaction of its own database.
 import Fastify, { type FastifyRequest } from 'fastify'
 import pg from 'pg'
 import { Webhook } from 'standardwebhooks'
@@ -15,9 +15,9 @@ import { unclaimed } from './tables.ts'
 import { transferSchema, type Answer, type Transfer } from './transfer.ts'
 
 const { BANK = '', DATABASE_URL = '', PORT = '', ACKBOX_URL = '' } = process.env
-/** `npx ackbox key secret bank-a` and `npx ackbox key secret check:transfer.sent` print them. */
+/** For bank a, `npx ackbox key secret bank-a` and `npx ackbox key secret check:transfer.sent` print them. */
 const { SIGNING_SECRET = '', CHECK_SECRET = '' } = process.env
-/** Transfers above this are refused by a rule that the bank asks after the debit: the transaction is rolled back. */
+/** Larger transfers are refused, by a rule that is checked after the debit: the transaction is rolled back. */
 const mostCents = 50_000
 
 class Refused extends Error {}
@@ -26,7 +26,7 @@ const pool = new pg.Pool({ connectionString: DATABASE_URL, max: 10 })
 pool.on('error', err => console.error(err.message))
 const db = fromPg(pool)
 const ackbox = client({ url: ACKBOX_URL })
-// No handler wants a receipt here. Where one does (`needCallback`), `void incoming.run()` sends what comes after a 202.
+// No handler here needs a receipt. With `needCallback`, `void incoming.run()` would send the receipts that follow a 202.
 const incoming = receiver({ secrets: [SIGNING_SECRET], db, consumer: `bank-${BANK}`, url: ACKBOX_URL })
 
 /** Debit and half message: Ackbox delivers the transfer if and only if this transaction commits. */
@@ -44,7 +44,7 @@ async function debit(tx: pg.ClientBase, { transferId, from, cents }: Transfer): 
   if (cents > mostCents) throw new Refused(`more than ${mostCents} cents need a person`)
 }
 
-/** Runs once for each transfer, however often it is delivered. */
+/** Runs once per transfer, even if it is delivered several times. */
 async function credit(tx: pg.ClientBase, { transferId, to, cents }: Transfer): Promise<void> {
   const { rows } = await tx.query<{ id: string }>(
     'update account set cents = cents + $2 where id = coalesce((select id from account where id = $1), $3) returning id',
@@ -65,7 +65,7 @@ async function send(transfer: Transfer): Promise<Answer> {
     return { state: 'SENT' }
   } catch (err) {
     if (err instanceof Refused) return { state: 'REFUSED', reason: err.message }
-    // Asked before, and the answer was lost: the ledger knows how it ended.
+    // The transfer was ordered before and the answer was lost: the ledger has the result.
     if (err instanceof AlreadyDecided) return await decided(transferId)
     throw err
   }
@@ -80,7 +80,7 @@ async function decided(transferId: string): Promise<Answer> {
 }
 
 const app = Fastify()
-// Signatures are over the text as it came.
+// Signatures cover the text as received.
 app.addContentTypeParser('application/json', { parseAs: 'string' }, (_request, text, done) =>
   done(null, text)
 )
@@ -115,7 +115,7 @@ app.post(
   incoming.fastify((tx, task) => credit(tx, task.body as Transfer))
 )
 
-// Neither committed nor rolled back as far as is known here: the customer asks again.
+// It is not known here whether it was committed: the customer repeats the request.
 app.setErrorHandler((err, _request, reply) => {
   if (!(err instanceof UnclearCommit)) console.error(err)
   void reply.code(503).send()

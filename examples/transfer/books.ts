@@ -1,4 +1,4 @@
-// What the two banks' books say together, while transfers are under way and at their end.
+// Compares the books of the two banks, while transfers are in progress and at the end.
 /** Rows of a bank's database. */
 export type Rows = <Row>(query: string) => Promise<Row[]>
 
@@ -6,7 +6,7 @@ interface Entry {
   transferId: string
   cents: number
 }
-/** Of one bank at one moment: read by one statement. */
+/** The books of one bank at one moment, read by one statement. */
 export interface BankBooks {
   opening: number
   balance: number
@@ -14,12 +14,12 @@ export interface BankBooks {
   in: readonly Entry[]
 }
 export interface Sums {
-  /** What both banks opened with. */
+  /** The opening money of both banks. */
   opening: number
   balances: number
-  /** Left one bank, and not yet arrived at the other. */
+  /** Money that has left one bank and has not yet arrived at the other. */
   inFlight: number
-  /** Every line is money made or lost. */
+  /** The violations: each line is money that was created or lost. */
   wrong: string[]
 }
 
@@ -36,8 +36,8 @@ async function readBank(rows: Rows): Promise<BankBooks> {
 }
 
 /**
- * Reads both. There is no one moment for two databases: what has arrived is read before what was sent, so each arrival finds its debit. At
- * a quiet moment opening = balances + inFlight, exactly; at any other the money that is seen is never more than the opening.
+ * Reads both. Two databases have no common snapshot: arrivals are read before debits, so each arrival finds its debit. While no transfer
+ * runs, opening = balances + inFlight, exactly; at any other moment the balances are never more than the opening.
  */
 export async function readSums(a: Rows, b: Rows): Promise<Sums> {
   const before = await readBank(a)

@@ -6,12 +6,12 @@ import { readSums } from './books.ts'
 import { customers, tables, unclaimed } from './tables.ts'
 import type { Answer, Bank, Transfer } from './transfer.ts'
 
-/** Transfers that are ordered at once. */
+/** The number of customers at the same time. */
 const atOnce = 4
-/** More than a bank lets go without a person. */
+/** More cents than a bank transfers without approval. */
 const tooMuch = 60_000
 
-/** Both ways by turns. Every fifth is too much, every seventh is to an account that is not there. */
+/** In both directions by turns. Every fifth is too much, every seventh is to an account that does not exist. */
 function nthTransfer(nth: number): Transfer {
   const [fromBank, toBank]: [Bank, Bank] = nth % 2 === 0 ? ['a', 'b'] : ['b', 'a']
   const customer = (at: number): string => customers[at % customers.length] ?? ''

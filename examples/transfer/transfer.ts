@@ -1,11 +1,11 @@
-// A transfer, as its customer orders it and as the banks tell each other of it.
+// A transfer, as the customer orders it and as the banks send it to each other.
 import { z } from 'ackbox/handler'
 
 const bank = z.enum(['a', 'b'])
 export type Bank = z.infer<typeof bank>
 
 export const transferSchema = z.object({
-  /** Chosen by the customer, once for each transfer: the same id again is the same transfer. */
+  /** The customer chooses it, once per transfer: a request with the same id is the same transfer. */
   transferId: z.string().regex(/^[A-Za-z0-9-]{1,64}$/),
   fromBank: bank,
   from: z.string(),
@@ -15,5 +15,5 @@ export const transferSchema = z.object({
 })
 export type Transfer = z.infer<typeof transferSchema>
 
-/** SENT: the money has left. REFUSED: it has not, and never will under this id. */
+/** SENT: the money has left the account. REFUSED: it has not, and never will under this id. */
 export type Answer = { state: 'SENT' } | { state: 'REFUSED'; reason: string }

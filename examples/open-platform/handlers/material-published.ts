@@ -5,7 +5,7 @@ const retry: { times: number; backoff: ('500ms' | '1s' | '2s')[] } = {
   backoff: ['500ms', '1s', '2s']
 }
 
-/** One material, four downstreams, and as many ways to be told of it. */
+/** One material goes to four downstreams, each over its own transport or endpoint. */
 export default defineHandler({
   messageCode: 'material.published',
   body: z.object({ material: z.int(), title: z.string() }),
@@ -13,7 +13,7 @@ export default defineHandler({
     review: {
       transport: 'http',
       request: ({ raw }) => ({ url: url`${env.REVIEW_URL}/materials`, body: raw }),
-      // A 2xx is not enough: HANDLED when the review is done, which may be after the answer.
+      // A 2xx is not enough: the delivery is HANDLED when the review is done, which may be after the answer.
       needCallback: true,
       receiptTimeout: '5s',
       retry,
@@ -35,7 +35,7 @@ export default defineHandler({
         args: [body],
         parameters: 1
       }),
-      // A method that returned is a delivery; what it returned may say otherwise.
+      // A method that returns normally counts as delivered, unless `accepted` is false for its result.
       accepted: ({ json }) => json?.shelved === true,
       retry,
       limit: { timeout: '3s' }

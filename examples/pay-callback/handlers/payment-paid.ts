@@ -7,7 +7,7 @@ export default defineHandler({
     orders: {
       transport: 'http',
       request: ({ raw }) => ({ url: url`${env.ORDERS_URL}/paid`, body: raw }),
-      // A 2xx is not enough: HANDLED when the merchant says that the money is in its books.
+      // A 2xx is not enough: the delivery is HANDLED when the merchant's receipt confirms the booking.
       needCallback: true,
       receiptTimeout: '5s',
       retry: { times: 100, backoff: ['200ms', '500ms', '1s'] },

@@ -11,11 +11,11 @@ import (
 	"github.com/lib/pq"
 )
 
-// Which came first: the transaction of a half message, or the check that asked for it. Both insert the same key into ackbox_barrier, and a
-// database lets one of them in. So a check answered ROLLED_BACK stays true: the transaction that comes after it finds the row and fails.
+// The barrier decides which came first: the transaction of a half message, or its check. Both insert the same key into ackbox_barrier, and
+// only one insert succeeds. So the answer ROLLED_BACK stays true: a transaction that comes after it finds the row and fails.
 // The tables: npx ackbox relay --print-ddl postgres|mysql
 
-// Barrier is for a database that IsPostgres, else MySQL or MariaDB.
+// Barrier works on PostgreSQL if IsPostgres, else on MySQL or MariaDB.
 type Barrier struct {
 	DB         *sql.DB
 	IsPostgres bool
@@ -25,15 +25,15 @@ const (
 	committed  = "COMMITTED"
 	rolledBack = "ROLLED_BACK"
 	unknown    = "UNKNOWN"
-	// Rows of the barrier may be deleted after 30 days: a day less, for clocks that differ.
+	// Rows of the barrier may be deleted after 30 days; one day less allows for clocks that differ.
 	horizon = 29 * 24 * time.Hour
 )
 
-// ErrDecided says that the key is in the barrier already: the transaction must not commit.
+// ErrDecided means that the key is in the barrier already: the transaction must not commit.
 var ErrDecided = errors.New("the half message is decided: its check was answered ROLLED_BACK, or a transaction has committed it before")
 
-// Prepared is the first statement of the transaction that a half message tells of: from here on a check waits for its end.
-// The transaction must end with the error that it gives.
+// Prepared must be the first statement of the transaction of a half message: from here on a check waits until the transaction ends.
+// If it returns an error, the transaction must fail with it.
 func (b Barrier) Prepared(ctx context.Context, tx *sql.Tx, taskNo string) error {
 	_, err := tx.ExecContext(ctx, b.marked(`insert into ackbox_barrier (task_no, state) values (?, 'COMMITTED')`), taskNo)
 	if code(err) == "23505" || code(err) == "1062" {
@@ -42,13 +42,13 @@ func (b Barrier) Prepared(ctx context.Context, tx *sql.Tx, taskNo string) error 
 	return err
 }
 
-// StillPrepared fails unless the key is still there: a transaction that the database has ended may tell no one at COMMIT.
+// StillPrepared fails unless the key still exists: the COMMIT of a transaction that the database has ended may return no error.
 func (b Barrier) StillPrepared(ctx context.Context, tx *sql.Tx, taskNo string) error {
 	var state string
 	return tx.QueryRowContext(ctx, b.marked(`select state from ackbox_barrier where task_no = ?`), taskNo).Scan(&state)
 }
 
-// AnswerCheck answers Ackbox's check, on the primary. UNKNOWN: the transaction is still under way, or so old that its row may be gone.
+// AnswerCheck answers Ackbox's check, on the primary. UNKNOWN: the transaction is still open, or so old that its row may be deleted.
 func (b Barrier) AnswerCheck(ctx context.Context, taskNo string, preparedAt time.Time) (string, error) {
 	conn, err := b.DB.Conn(ctx)
 	if err != nil {
@@ -60,7 +60,7 @@ func (b Barrier) AnswerCheck(ctx context.Context, taskNo string, preparedAt time
 	}
 	state := unknown
 	if err == nil {
-		// A statement of its own: the first one cannot see what was committed while it waited.
+		// A separate statement: the insert cannot see a row that was committed while it waited.
 		err = conn.QueryRowContext(ctx, b.marked(`select state from ackbox_barrier where task_no = ?`), taskNo).Scan(&state)
 	}
 	switch code(err) {
@@ -73,13 +73,13 @@ func (b Barrier) AnswerCheck(ctx context.Context, taskNo string, preparedAt time
 	return state, err
 }
 
-// Prune deletes the rows that no check needs any more. Once a day.
+// Prune deletes the rows that no check needs any more. Call it once a day.
 func (b Barrier) Prune(ctx context.Context) error {
 	if b.IsPostgres {
 		_, err := b.DB.ExecContext(ctx, `delete from ackbox_barrier where created_at < now() - interval '30 days'`)
 		return err
 	}
-	// A look without a lock, and then by key: else MySQL reads the whole of a small table, and waits for transactions still open.
+	// A read without a lock, then a delete by key: else MySQL reads all of a small table, and waits for open transactions.
 	rows, err := b.DB.QueryContext(ctx, `select task_no from ackbox_barrier force index (ackbox_barrier_created_idx)
 		where created_at < now() - interval 30 day`)
 	if err != nil {
@@ -94,7 +94,7 @@ func (b Barrier) Prune(ctx context.Context) error {
 		}
 		old = append(old, taskNo)
 	}
-	// The pool may hold this one connection: the look gives it back first.
+	// The pool may have only one connection: the rows must be read to the end first, which frees it.
 	if err := rows.Err(); err != nil {
 		return err
 	}
@@ -108,7 +108,7 @@ func (b Barrier) Prune(ctx context.Context) error {
 
 func (b Barrier) rollBackUnlessThere(ctx context.Context, conn *sql.Conn, taskNo string) error {
 	if b.IsPostgres {
-		// One statement is its own transaction here: the limit ends with it.
+		// This statement is its own transaction: the lock timeout ends with it.
 		_, err := conn.ExecContext(ctx, `insert into ackbox_barrier (task_no, state)
 			select $1::text, 'ROLLED_BACK' from (select set_config('lock_timeout', '2s', true) as s offset 0) l where s is not null
 			on conflict do nothing`, taskNo)
@@ -128,7 +128,7 @@ func (b Barrier) rollBackUnlessThere(ctx context.Context, conn *sql.Conn, taskNo
 	return err
 }
 
-// marked has the placeholder of the database: none here has more than one.
+// marked replaces the placeholder by that of the database: no query here has more than one.
 func (b Barrier) marked(query string) string {
 	if !b.IsPostgres {
 		return query

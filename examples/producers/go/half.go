@@ -12,20 +12,20 @@ import (
 	"time"
 )
 
-// Ackbox is where half messages go.
+// Ackbox is the client for half messages.
 type Ackbox struct {
 	URL, Key string
 	Client   *http.Client
 }
 
-// TaskAnswer is what Ackbox tells of a task; there is more.
+// TaskAnswer has some members of Ackbox's answer about a task.
 type TaskAnswer struct {
 	TaskNo    string    `json:"taskNo"`
 	Status    string    `json:"status"`
 	CreatedAt time.Time `json:"createdAt"`
 }
 
-// Refused is an answer of Ackbox that is no 2xx.
+// Refused is an answer of Ackbox other than 2xx.
 type Refused struct {
 	Status int
 	Code   string `json:"code"`
@@ -33,11 +33,11 @@ type Refused struct {
 
 func (r *Refused) Error() string { return fmt.Sprintf("Ackbox answered %d %s", r.Status, r.Code) }
 
-// ErrUnclear says that whether the transaction committed is not known yet. Ackbox asks the check until it is.
+// ErrUnclear means that it is not known yet whether the transaction committed. Ackbox repeats the check until it is known.
 var ErrUnclear = errors.New("whether the transaction committed is not known yet: Ackbox asks the check")
 
-// HalfMessage prepares the message, runs work in a transaction that begins with the barrier, and commits the message. When work fails, its
-// transaction and the message are rolled back. A commit whose answer was lost is left to Ackbox's check, which is asked for at once.
+// HalfMessage prepares the message, runs work in a transaction that begins with the barrier, and commits the message. If work fails, its
+// transaction and the message are rolled back. If the answer to the commit is lost, Ackbox's check decides; it is requested at once.
 func HalfMessage(ctx context.Context, ackbox Ackbox, barrier Barrier, task Task, work func(*sql.Tx) error) error {
 	half, err := ackbox.prepare(ctx, task)
 	if err != nil {
@@ -46,7 +46,7 @@ func HalfMessage(ctx context.Context, ackbox Ackbox, barrier Barrier, task Task,
 	if half.Status != "PREPARED" {
 		return fmt.Errorf("%w: %s is %s", ErrDecided, task.TaskNo, half.Status)
 	}
-	isDone := false // from here on the transaction may be committed, whatever error there is
+	isDone := false // once true, the transaction may be committed, even after an error
 	err = inTransaction(ctx, barrier.DB, func(tx *sql.Tx) error {
 		if err := barrier.Prepared(ctx, tx, task.TaskNo); err != nil {
 			return err
@@ -60,30 +60,30 @@ func HalfMessage(ctx context.Context, ackbox Ackbox, barrier Barrier, task Task,
 		isDone = true
 		return nil
 	})
-	// What was begun is brought to its end, though the caller may have gone.
+	// The half message is finished even if the caller's context has ended.
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
 	if err == nil {
 		return unlessTransient(ackbox.commit(ctx, task.TaskNo))
 	}
 	if !isDone && !errors.Is(err, ErrDecided) {
-		// The same taskNo may be under way a second time: rolled back once the barrier says that none can commit any more.
+		// The same taskNo may run in a second transaction: roll back only if the barrier excludes any further commit.
 		if state, asked := barrier.AnswerCheck(ctx, task.TaskNo, half.CreatedAt); asked == nil && state == rolledBack {
 			_, _ = ackbox.call(ctx, "POST", "/tasks/"+url.PathEscape(task.TaskNo)+"/rollback", nil) // else by the check
 		}
 		return err
 	}
-	told := ackbox.asked(ctx, task.TaskNo)
-	if !isDone || told == "CANCELLED" {
+	status := ackbox.asked(ctx, task.TaskNo)
+	if !isDone || status == "CANCELLED" {
 		return err
 	}
-	if told == "" || told == "PREPARED" {
+	if status == "" || status == "PREPARED" {
 		return fmt.Errorf("%w (%v)", ErrUnclear, err)
 	}
 	return nil
 }
 
-// The work is committed: that Ackbox cannot be told now is no failure of it. Its check will find out.
+// The work is committed: it has not failed if Ackbox cannot be reached now. Ackbox's check will find the commit.
 func unlessTransient(err error) error {
 	var refused *Refused
 	if !errors.As(err, &refused) || refused.Status >= 500 {
@@ -102,7 +102,7 @@ func (a Ackbox) prepare(ctx context.Context, task Task) (TaskAnswer, error) {
 	})
 }
 
-// Once more where there was no answer: the same word twice is the same word.
+// Retries without an answer: a repeated commit has no further effect.
 func (a Ackbox) commit(ctx context.Context, taskNo string) error {
 	for tries := 1; ; tries++ {
 		_, err := a.call(ctx, "POST", "/tasks/"+url.PathEscape(taskNo)+"/commit", nil)
@@ -113,12 +113,12 @@ func (a Ackbox) commit(ctx context.Context, taskNo string) error {
 	}
 }
 
-// The status of the half message after its check was asked; empty where that could not be done now.
+// Requests a check and returns the status of the half message; empty if that is not possible now.
 func (a Ackbox) asked(ctx context.Context, taskNo string) string {
 	task, err := a.call(ctx, "POST", "/tasks/"+url.PathEscape(taskNo)+"/check", nil)
 	var refused *Refused
 	if errors.As(err, &refused) && (refused.Code == "TASK_COMMITTED" || refused.Code == "TASK_ROLLED_BACK") {
-		task, err = a.call(ctx, "GET", "/tasks/"+url.PathEscape(taskNo), nil) // somebody was faster
+		task, err = a.call(ctx, "GET", "/tasks/"+url.PathEscape(taskNo), nil) // it was decided in the meantime
 	}
 	if err != nil {
 		return ""

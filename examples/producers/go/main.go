@@ -58,7 +58,7 @@ func inTransaction(ctx context.Context, db *sql.DB, work func(*sql.Tx) error) er
 	if err != nil {
 		return err
 	}
-	defer tx.Rollback() // after a commit it does nothing
+	defer tx.Rollback() // no effect after a commit
 	if err := work(tx); err != nil {
 		return err
 	}

@@ -1,4 +1,4 @@
-// Package main shows the producer's end in Go: one row in the transaction that the task tells of.
+// Package main shows the producer's side in Go: one row, in the transaction of the business change.
 package main
 
 import (
@@ -7,14 +7,14 @@ import (
 	"encoding/json"
 )
 
-// Task is what the table ackbox_outbox must be told; its other columns may be left out.
+// Task has the required columns of the table ackbox_outbox; its other columns may be left out.
 type Task struct {
 	TaskNo      string
 	MessageCode string
 	Body        any
 }
 
-// A *sql.Tx and nothing else: with a *sql.DB the row would be committed by itself, whatever becomes of the work.
+// The functions accept only a *sql.Tx: with a *sql.DB the row would be committed on its own, even if the work fails.
 
 // OutboxPostgres writes the task into the producer's own PostgreSQL, for `ackbox relay`.
 func OutboxPostgres(ctx context.Context, tx *sql.Tx, task Task) error {
@@ -40,7 +40,7 @@ func OutboxMySQL(ctx context.Context, tx *sql.Tx, task Task) error {
 	return err
 }
 
-// Enqueue hands the task to an Ackbox that lives in the same PostgreSQL database.
+// Enqueue passes the task to an Ackbox in the same PostgreSQL database.
 func Enqueue(ctx context.Context, tx *sql.Tx, task Task) error {
 	body, err := json.Marshal(task.Body)
 	if err != nil {

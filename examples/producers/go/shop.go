@@ -19,8 +19,8 @@ import (
 	"time"
 )
 
-// A shop of half messages: POST /pay/TASK_NO pays an order, with ?card=refused it is refused after its account was charged. Ackbox asks
-// POST /check. DSN ACKBOX_URL ACKBOX_KEY CHECK_SECRET PORT. In earnest it calls Prune once a day.
+// A shop with half messages: POST /pay/TASK_NO pays an order; with ?card=refused it is refused after its account was charged. Ackbox checks
+// at POST /check. DSN ACKBOX_URL ACKBOX_KEY CHECK_SECRET PORT. In production it calls Prune once a day.
 func serveHalf(dialect string) {
 	db, err := sql.Open(dialect, os.Getenv("DSN"))
 	if err != nil {
@@ -67,7 +67,7 @@ func serveHalf(dialect string) {
 		}
 		state, err := barrier.AnswerCheck(r.Context(), check.TaskNo, check.PreparedAt)
 		if err != nil {
-			http.Error(w, err.Error(), http.StatusServiceUnavailable) // no answer: it is asked again
+			http.Error(w, err.Error(), http.StatusServiceUnavailable) // no answer: Ackbox checks again
 			return
 		}
 		fmt.Fprintf(w, `{"state":"%s"}`, state)
@@ -91,7 +91,7 @@ func pay(ctx context.Context, tx *sql.Tx, isCardGood bool) error {
 	return nil
 }
 
-// Standard Webhooks: HMAC-SHA256 over id.timestamp.body, the very bytes. One signature that fits is enough.
+// Standard Webhooks: HMAC-SHA256 over id.timestamp.body, byte for byte. One matching signature is enough.
 func verify(key []byte, header http.Header, body []byte) bool {
 	id, timestamp := header.Get("webhook-id"), header.Get("webhook-timestamp")
 	at, err := strconv.ParseInt(timestamp, 10, 64)

@@ -1,5 +1,5 @@
-# Handles each delivery of Ackbox once, in the receiver's own database: to copy. Python 3.9 or newer, with any DB-API driver whose
-# placeholder is %s (psycopg, PyMySQL, mysqlclient). The tables: npx ackbox consumer --print-ddl postgres|mysql
+# Handles each delivery of Ackbox once, in the receiver's own database. A file to copy. It needs Python 3.9 or newer, with any DB-API driver
+# whose placeholder is %s (psycopg, PyMySQL, mysqlclient). The tables: npx ackbox consumer --print-ddl postgres|mysql
 import base64
 import hashlib
 import hmac
@@ -15,17 +15,17 @@ import uuid
 from datetime import datetime, timedelta, timezone
 
 TOLERANCE_S = 300
-# Longer than it takes to send a receipt: who took it has died.
+# Longer than it takes to send a receipt: after it, the process that claimed the receipt has died.
 LEASE_S = 30
-# What a row has for a result while its work goes on: no row of another transaction has the same.
+# The result of a row while its work runs. It is unique, so no row of another transaction has the same.
 UNFINISHED = '"unfinished %s"'
 
-# For a receipt, for good: a wrong or old token, a task that is gone or deleted, a receipt that is none.
+# Final answers to a receipt: a wrong or old token, a removed or deleted task, an invalid receipt.
 REFUSED = (400, 401, 404, 409, 413, 422)
 
 
 class NoRedirects(urllib.request.HTTPRedirectHandler):
-    """The token of a receipt is for Ackbox alone."""
+    """Redirects are not followed: the token of a receipt is only for Ackbox."""
 
     def redirect_request(self, *_):
         return None
@@ -35,7 +35,7 @@ no_redirects = urllib.request.build_opener(NoRedirects)
 
 
 class Retry(Exception):
-    """Not now: answered 503, with Retry-After in whole seconds, an hour at most: Ackbox waits no longer."""
+    """Not now: answered 503, with Retry-After in whole seconds, at most an hour, the longest that Ackbox waits."""
 
     def __init__(self, after_s=1):
         super().__init__(f"again in {after_s} s")
@@ -43,11 +43,11 @@ class Retry(Exception):
 
 
 class Refuse(Exception):
-    """Never: answered 410. The delivery ends FAILED, with an alarm; operators read the reason."""
+    """Never: answered 410. The delivery ends FAILED, with an alarm that shows the reason to operators."""
 
 
 class NotTaken(Exception):
-    """Raised by `once` before any statement: not from Ackbox, or so old that whether it was handled may be forgotten."""
+    """Raised by `once` before any statement: not from Ackbox, or so old that its row may be pruned."""
 
 
 class Receiver:
@@ -62,7 +62,7 @@ class Receiver:
         self.deadline_s = deadline_s
 
     def verify(self, headers, body, tolerance_s=TOLERANCE_S):
-        """Standard Webhooks: HMAC-SHA256 over id.timestamp.body, the very bytes. `tolerance_s` None: of any age. The database is not asked."""
+        """Standard Webhooks: HMAC-SHA256 over id.timestamp.body, byte for byte. `tolerance_s` None: any age. It does not use the database."""
         webhook_id, timestamp = headers.get("webhook-id"), headers.get("webhook-timestamp") or ""
         if not webhook_id or not re.fullmatch("[0-9]{1,12}", timestamp):
             return False
@@ -78,10 +78,10 @@ class Receiver:
 
     def once(self, cursor, headers, body, work, wants_receipt=lambda: True):
         """
-        For the message of a queue, inside a transaction: (True, result) for the first, (False, the stored result) for a repeat, which waits for the
-        first's end. Acknowledge the message after the commit, a repeat too. Raises NotTaken before any statement.
+        For a message of a queue, inside a transaction: (True, result) for the first, (False, stored result) for a repeat. A repeat waits until the
+        first has ended. Acknowledge the message after the commit, also a repeat. Raises NotTaken before any statement.
         """
-        # It may have waited for long: its age is judged by what Ackbox promised.
+        # It may have waited in the queue for long: its age is checked by ackbox-forget-after instead.
         if not self.verify(headers, body, tolerance_s=None):
             raise NotTaken("its signature is not Ackbox's")
         if datetime.now(timezone.utc) > self._forget_at(headers) + timedelta(days=1):
@@ -97,7 +97,7 @@ class Receiver:
         if first:
             try:
                 result = work(cursor, json.loads(body))
-                # A deadlock ends a transaction of MySQL: a work that swallows the error does not know, and goes on in another one.
+                # In MySQL a deadlock ends the transaction: a work that swallows the error continues in another transaction unnoticed.
                 if not self._has_mark(cursor, key, mark):
                     raise RuntimeError("the database has ended this transaction while the work went on: its error must end the work")
             except BaseException:
@@ -106,7 +106,7 @@ class Receiver:
             stored = json.dumps(result)
             cursor.execute("update ackbox_received set result = %s where consumer = %s and webhook_id = %s", (stored, *key))
         else:
-            # A locking read sees what was committed after this transaction began; shared: two repeats would deadlock.
+            # A locking read sees rows that were committed after this transaction began. It is shared, since two repeats would deadlock.
             lock = " lock in share mode" if self.dialect == "mysql" else ""
             cursor.execute("select result, forget_after from ackbox_received where consumer = %s and webhook_id = %s" + lock, key)
             stored, forget_after = cursor.fetchone()
@@ -119,7 +119,7 @@ class Receiver:
         return first, result
 
     def answer(self, headers, body, work):
-        """(status, headers, text) of an HTTP request. A 2xx with ackbox-result always follows the commit."""
+        """The answer to an HTTP request: (status, headers, text). A 2xx with ackbox-result always follows the commit."""
         if not self.verify(headers, body):
             return 401, {}, ""
         state = {"early": 0, "decided": False}
@@ -135,7 +135,7 @@ class Receiver:
         def transact():
             try:
                 done.append(self._transact(headers, body, work, wants_receipt))
-            except BaseException as error:  # the database is away: Ackbox comes again
+            except BaseException as error:  # the database is not reachable: Ackbox sends it again
                 print("ackbox_receiver:", headers.get("ackbox-task-no"), repr(error), flush=True)
                 done.append((503, {"retry-after": "1"}, ""))
 
@@ -171,7 +171,7 @@ class Receiver:
             receipt = {"result": "RETRY"}
             if answer[0] == 500:
                 print("ackbox_receiver:", headers.get("ackbox-task-no"), repr(error), flush=True)
-        if wants_receipt():  # the receipt tells what the answer would have
+        if wants_receipt():  # the receipt has the result that the answer would have had
             self._write_receipt(connection.cursor(), headers, receipt)
             connection.commit()
         return answer
@@ -186,7 +186,7 @@ class Receiver:
             cursor.execute(columns, values)
             return True
         except Exception as error:
-            if error.args[:1] != (1062,):  # a duplicate key alone is a repeat
+            if error.args[:1] != (1062,):  # only a duplicate key is a repeat
                 raise
             return False
 
@@ -195,13 +195,13 @@ class Receiver:
         return cursor.fetchone() is not None
 
     def _take_back(self, cursor, key, mark):
-        """The work raised. Should its transaction be committed all the same, the delivery must come again."""
+        """The work raised. If its transaction is committed anyway, the delivery must still be retried."""
         try:
-            # A look locks nothing: where the transaction is over, another one may have the row by now.
+            # A read without a lock: if the transaction is over, another one may have the row by now.
             if self._has_mark(cursor, key, mark):
                 cursor.execute("delete from ackbox_received where consumer = %s and webhook_id = %s", key)
         except Exception:
-            pass  # the error of the work has ended the transaction: nothing of it will be committed
+            pass  # the error of the work has ended the transaction: it will not be committed
 
     def _forget_after(self, headers):
         at = self._forget_at(headers)
@@ -221,7 +221,7 @@ class Receiver:
         )
 
     def run(self, stop):
-        """Sends receipts until the threading.Event `stop` is set. Any number of processes may run it."""
+        """Sends receipts until the threading.Event `stop` is set. Several processes may run it."""
         while not stop.wait(0.2):
             try:
                 while self._send_due():
@@ -248,7 +248,7 @@ class Receiver:
             connection.close()
 
     def _claim(self):
-        """The receipt that is due first, which others leave alone for LEASE_S. None: there is none, or others have them."""
+        """Claims the receipt that is due first, for LEASE_S. None: no receipt is due, or others have claimed them."""
         of = "select id, callback_token, receipt, tries from ackbox_receipt_outbox"
         due = f"where consumer = %s and next_try_at <= {self._now()} order by next_try_at limit"
         connection = self.connect()
@@ -257,8 +257,8 @@ class Receiver:
             if self.dialect == "postgres":
                 cursor.execute(f"{of} {due} 1 for update skip locked", (self.consumer,))
             else:
-                # Looks without a lock, and locks by number then: a locking look at a small table reads all of it, waits for receipts of transactions
-                # that are still open, and keeps others from writing theirs.
+                # Reads without a lock, then locks by id: a locking read of a small table reads all of it, waits for receipts of open transactions,
+                # and blocks other writers.
                 cursor.execute(f"select id from ackbox_receipt_outbox {due} 10", (self.consumer,))
                 ids = ", ".join(str(row[0]) for row in cursor.fetchall())
                 if not ids:
@@ -293,14 +293,14 @@ class Receiver:
             return False
 
     def prune(self):
-        """Once a day. Ackbox sends nothing after forget_after; a day more, for clocks that differ."""
+        """Call it once a day. Ackbox sends nothing after forget_after; one more day allows for clocks that differ."""
         old = "now() - interval '1 day'" if self.dialect == "postgres" else "utc_timestamp() - interval 1 day"
         index = "" if self.dialect == "postgres" else "force index (ackbox_received_forget_idx)"
         connection = self.connect()
         try:
             cursor = connection.cursor()
             while True:
-                # A look without a lock, and then by key: else MySQL reads the whole of a small table, and waits for transactions still open.
+                # A read without a lock, then a delete by key: else MySQL reads all of a small table, and waits for open transactions.
                 cursor.execute(f"select consumer, webhook_id from ackbox_received {index} where consumer = %s and forget_after < {old} limit 1000", (self.consumer,))
                 keys = cursor.fetchall()
                 if not keys:
@@ -312,7 +312,7 @@ class Receiver:
 
 
 def key_of(secret):
-    # With an empty key everybody can sign. The secret itself is never named.
+    # With an empty key anyone could sign. The error never contains the secret.
     try:
         key = base64.b64decode(secret.removeprefix("whsec_"), validate=True)
     except (AttributeError, ValueError):
@@ -323,19 +323,19 @@ def key_of(secret):
 
 
 def shortened(reason):
-    """Of more than 1,000 characters Ackbox refuses the receipt. It counts in UTF-16, and takes no half of a pair."""
+    """Ackbox refuses a receipt whose reason has more than 1,000 characters, counted in UTF-16. A surrogate pair is not split."""
     return reason.encode("utf-16-le", "surrogatepass")[:2000].decode("utf-16-le", "ignore")
 
 
 def is_in_transaction(connection):
-    """Without autocommit the next statement begins one. With it, only psycopg tells whether one was begun."""
+    """Without autocommit the next statement begins a transaction. With autocommit, only psycopg shows whether one is open."""
     # PyMySQL and mysqlclient have a method, psycopg an attribute.
     autocommit = connection.get_autocommit() if hasattr(connection, "get_autocommit") else connection.autocommit
     return not autocommit or getattr(getattr(connection, "info", None), "transaction_status", 0) == 2
 
 
 def is_busy(error):
-    """A deadlock, a failed serialization, a lock that was waited for too long: rolled back, and worth another try. Libraries wrap the driver's error."""
+    """A deadlock, a failed serialization or a lock timeout: rolled back, and worth a retry. Libraries wrap the driver's error."""
     while error is not None:
         if getattr(error, "sqlstate", None) in ("40001", "40P01", "55P03") or error.args[:1] in ((1205,), (1213,)):
             return True

@@ -1,5 +1,5 @@
 # A receiver that grants points once: DATABASE_URL SIGNING_SECRET ACKBOX_URL PORT python3 points.py
-# In earnest: a pool behind `connect`, and `points.prune()` once a day.
+# In production: a pool behind `connect`, and `points.prune()` once a day.
 import os
 import sys
 import threading

@@ -1,7 +1,7 @@
 import { defineHandler, env, url } from 'ackbox/handler'
 import { freezeDue, retry } from '../messages.ts'
 
-/** The job that releases unsold freezes, for one freeze: posted with it, delivered when its time limit is over. */
+/** Releases one unsold freeze: posted together with it, delivered when its time limit is over. */
 export default defineHandler({
   messageCode: 'freeze.due',
   body: freezeDue,

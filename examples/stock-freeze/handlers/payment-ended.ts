@@ -1,7 +1,7 @@
 import { defineHandler, env, url } from 'ackbox/handler'
 import { paymentEnded, retry } from '../messages.ts'
 
-/** The job that turns the freezes of paid orders to sold; of a payment that failed it is the compensation. */
+/** Ends the freeze: sold if the order is paid, released (the compensation) if the payment failed. */
 export default defineHandler({
   messageCode: 'payment.ended',
   body: paymentEnded,

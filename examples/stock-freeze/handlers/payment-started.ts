@@ -1,7 +1,7 @@
 import { defineHandler, env, url } from 'ackbox/handler'
 import { paymentStarted, retry } from '../messages.ts'
 
-/** A customer wants to pay: the freeze is checked, then the money is taken. Delivered until that has ended one way or the other. */
+/** A customer wants to pay: the freeze is checked, then the customer is charged. Delivered until the payment has succeeded or failed. */
 export default defineHandler({
   messageCode: 'payment.started',
   body: paymentStarted,

@@ -3,7 +3,7 @@ import { transferSchema } from '../transfer.ts'
 
 const retry = { times: 100, backoff: ['200ms' as const, '500ms' as const, '1s' as const] }
 
-/** Money that has left one bank goes to the other. The scene names the bank that sent it: that one is asked what became of a half message. */
+/** Delivers a transfer to the other bank. sceneType names the bank that sent it: the check of a half message goes to that bank. */
 export default defineHandler({
   messageCode: 'transfer.sent',
   body: transferSchema,

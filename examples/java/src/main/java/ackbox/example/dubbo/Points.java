@@ -1,6 +1,6 @@
 package ackbox.example.dubbo;
 
-/** What Ackbox calls: by Triple as JSON, whose members are those of the classes. */
+/** The service that Ackbox calls, by Triple as JSON. The JSON has the members of the classes. */
 public interface Points {
   Answer onShipped(Shipment shipment);
 

@@ -10,9 +10,9 @@ import org.apache.dubbo.config.ServiceConfig;
 import org.apache.dubbo.config.bootstrap.DubboBootstrap;
 import org.apache.dubbo.rpc.RpcContext;
 
-/** A Dubbo service as a downstream: it does each delivery once, and what it returns is the receipt. TRI_PORT=50051 */
+/** A Dubbo service as a downstream: it handles each delivery once, and its return value is the receipt. TRI_PORT=50051 */
 public class Provider implements Points {
-  // In memory for the example. In earnest: a table with webhook-id as its key, written in the transaction of the points.
+  // In memory for the example. In production: a table with webhook-id as its key, written in the transaction of the points.
   private final Set<String> done = new HashSet<>();
 
   @Override
@@ -24,7 +24,7 @@ public class Provider implements Points {
     return answer;
   }
 
-  /** One at a time: a copy that comes during the work must not be told that it is done. */
+  /** One at a time: a duplicate that arrives during the work must not be answered as done. */
   private synchronized void shipOnce(String id, Shipment shipment) {
     if (done.contains(id)) return;
     System.out.println("points of " + shipment.userId + " for " + shipment.orderId + ": " + shipment.cents / 100);

@@ -14,7 +14,7 @@ import org.apache.dubbo.rpc.RpcContext;
 
 /**
  * The Dubbo service of examples/open-platform: it shelves each material once, by the table {@code ackbox_received} in the transaction of the
- * work. A provider never sees the bytes that were signed, so its network says who may call it. TRI_PORT JDBC_URL
+ * work. A provider never sees the signed bytes, so only its network can restrict the callers. TRI_PORT JDBC_URL
  */
 public class Provider implements Library {
   private static final String JDBC_URL = System.getenv("JDBC_URL");
@@ -24,7 +24,7 @@ public class Provider implements Library {
     Map<String, Object> seen = RpcContext.getServerAttachment().getObjectAttachments();
     try (Connection connection = DriverManager.getConnection(JDBC_URL)) {
       connection.setAutoCommit(false);
-      // Closed without a commit it is rolled back. What is thrown is a failure, and comes again.
+      // Closing without a commit rolls back. An exception is a failure, and Ackbox sends the task again.
       if (isFirst(connection, seen)) shelve(connection, (String) seen.get("ackbox-task-no"), material);
       connection.commit();
     } catch (SQLException error) {

@@ -18,21 +18,21 @@ import org.apache.rocketmq.client.apis.consumer.FilterExpression;
 import org.apache.rocketmq.client.apis.message.MessageView;
 
 /**
- * A downstream of Ackbox behind RocketMQ 5: handles a delivery once, by its webhook-id, then sends its receipt. Whoever may write to the topic can
- * give it work: {@code ackbox.sdk.Receiver.once} also checks signatures, and keeps the ids in the transaction of the work.
+ * A downstream of Ackbox behind RocketMQ 5: handles a delivery once, by its webhook-id, then sends its receipt. It accepts any record of the
+ * topic: {@code ackbox.sdk.Receiver.once} also checks signatures, and stores the ids in the transaction of the work.
  *   ENDPOINTS=127.0.0.1:8081 TOPIC=order-paid GROUP=points ACKBOX_URL=http://127.0.0.1:3000 [ACCESS_KEY= SECRET_KEY=]
  */
 public final class Receiver {
   private static final HttpClient http = HttpClient.newBuilder().connectTimeout(Duration.ofSeconds(5)).build();
   private static final URI callback = URI.create(env("ACKBOX_URL", "http://127.0.0.1:3000") + "/callback");
-  // For a receipt, for good: a wrong or old token, a task that is gone or deleted, a receipt that is none.
+  // Final answers to a receipt: a wrong or old token, a removed or deleted task, an invalid receipt.
   private static final Set<Integer> REFUSED = Set.of(400, 401, 404, 409, 413, 422);
-  // In memory for the example. In earnest: a table with webhook-id as its key, written in the transaction of the work.
+  // In memory for the example. In production: a table with webhook-id as its key, written in the transaction of the work.
   private static final Set<String> handled = new HashSet<>();
 
   public static void main(String[] args) throws Exception {
     var client = ClientConfiguration.newBuilder().setEndpoints(env("ENDPOINTS", "127.0.0.1:8081"));
-    // The Java client speaks TLS unless told not to.
+    // The Java client uses TLS by default.
     client.enableSsl(Boolean.parseBoolean(env("TLS", "false")));
     if (System.getenv("ACCESS_KEY") != null)
       client.setCredentialProvider(new StaticSessionCredentialsProvider(env("ACCESS_KEY", ""), env("SECRET_KEY", "")));
@@ -49,7 +49,7 @@ public final class Receiver {
     Thread.currentThread().join();
   }
 
-  /** FAILURE, and what it throws: RocketMQ brings it again. */
+  /** After FAILURE or an exception RocketMQ delivers the message again. */
   private static ConsumeResult consume(MessageView message) {
     var properties = message.getProperties();
     handleOnce(properties.get("webhook-id"), StandardCharsets.UTF_8.decode(message.getBody()).toString());
@@ -57,8 +57,8 @@ public final class Receiver {
   }
 
   /**
-   * The same id again: done before, but perhaps our receipt was lost. Say it again, do nothing twice. One at a time: a copy that comes during the
-   * work must not confirm it.
+   * A repeated id was handled before, but our receipt may be lost: send it again, without handling the task twice. One at a time: a duplicate
+   * that arrives during the work must not confirm it.
    */
   private static synchronized void handleOnce(String id, String body) {
     if (handled.contains(id)) {
@@ -73,10 +73,10 @@ public final class Receiver {
     System.out.println("handled " + id + " " + body);
   }
 
-  /** To the address we know: headers are not signed, so a URL in one is no proof. */
+  /** It uses the configured address: headers are not signed, so a URL in them cannot be trusted. */
   private static boolean receipt(Map<String, String> properties) {
     var token = properties.get("ackbox-callback-token");
-    if (token == null) return true; // none is owed
+    if (token == null) return true; // no receipt is expected
     var body = "{\"taskNo\":\"%s\",\"messageCode\":\"%s\",\"result\":\"HANDLED\"}"
       .formatted(properties.get("ackbox-task-no"), properties.get("ackbox-message-code"));
     var request = HttpRequest.newBuilder(callback)

@@ -18,9 +18,9 @@ import java.util.Map;
 import java.util.concurrent.Executors;
 
 /**
- * Half messages on JDBC: POST /pay/TASK_NO pays an order, with ?card=refused it is refused after its account was charged. Ackbox asks POST /check.
- * Usage: JDBC_URL ACKBOX_URL ACKBOX_KEY CHECK_SECRET PORT java ackbox.example.HalfShop. In earnest: a pool for JDBC_URL, and Barrier.prune once
- * a day.
+ * Half messages on JDBC: POST /pay/TASK_NO pays an order; with ?card=refused it is refused after its account was charged. Ackbox checks at
+ * POST /check. Usage: JDBC_URL ACKBOX_URL ACKBOX_KEY CHECK_SECRET PORT java ackbox.example.HalfShop. In production: a pool for JDBC_URL, and
+ * Barrier.prune once a day.
  */
 public final class HalfShop {
     static final Map<String, String> ENV = System.getenv();
@@ -68,7 +68,7 @@ public final class HalfShop {
         try {
             answer(exchange, 200, Barrier.answerCheck(DATABASE, new String(body, StandardCharsets.UTF_8)).json());
         } catch (Exception away) {
-            answer(exchange, 503, "" + away.getMessage()); // no answer: it is asked again
+            answer(exchange, 503, "" + away.getMessage()); // no answer: Ackbox checks again
         }
     }
 

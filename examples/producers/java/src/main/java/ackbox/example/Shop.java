@@ -7,7 +7,7 @@ import java.sql.DriverManager;
 import java.sql.SQLException;
 import java.sql.Statement;
 
-/** Plain JDBC. Pays order 1, and order 2 whose card is refused after its row was written. Usage: Shop outbox|enqueue JDBC_URL */
+/** Plain JDBC. Pays order 1 and order 2; the card of order 2 is refused after its row was written. Usage: Shop outbox|enqueue JDBC_URL */
 public final class Shop {
     static final String PAY = "update account set balance = balance - 7 where id = 1";
     static final String BODY = "{\"note\": \"né à Zürich, 支付\", \"total\": 7.00}";
