@@ -1,4 +1,4 @@
-// The clock of a host jumps an hour ahead and back; the others and PostgreSQL have the right time.
+// The clock of a host jumps an hour ahead and back; the other hosts and PostgreSQL keep the right time.
 import { existsSync, writeFileSync } from 'node:fs'
 import path from 'node:path'
 import t, { type Test } from 'tap'
@@ -11,7 +11,7 @@ t.setTimeout(600_000)
 
 const libraries = ['x86_64', 'aarch64'].map(arch => `/usr/lib/${arch}-linux-gnu/faketime/libfaketime.so.1`)
 
-/** What a process needs in its environment so that its clock (not its monotonic one) can be stepped. */
+/** The environment of a process whose wall clock (not its monotonic clock) can be stepped. */
 function steppable(t: Test): { env: Record<string, string>; step(offset: string): void } | undefined {
   const library = libraries.find(file => existsSync(file))
   if (library === undefined) {
@@ -65,7 +65,7 @@ t.test('steps of an hour change nothing: nothing early, nothing twice, every rec
       })
     })
     all.push(...tasks)
-    // The next step comes while these are under way.
+    // The next step happens while these are in flight.
     await until(
       'half of them are on their way',
       () => tasks.filter(taskNo => downstream.count(taskNo) > 0).length > 20

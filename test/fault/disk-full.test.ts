@@ -1,4 +1,4 @@
-// The disk of PostgreSQL is full: a small tmpfs that a file fills up.
+// The disk of PostgreSQL is full: a small tmpfs, filled up by a file.
 import { spawnSync } from 'node:child_process'
 import { randomBytes } from 'node:crypto'
 import { chmodSync, closeSync, openSync, rmSync, writeSync } from 'node:fs'
@@ -11,7 +11,7 @@ import { stopwatch } from '../support/stopwatch.ts'
 
 t.setTimeout(600_000)
 
-/** A disk of that size; undefined: nobody but root may mount one, and the test is skipped. */
+/** A tmpfs of that size. Undefined: it cannot be mounted (only root may), and the test is skipped. */
 function smallDisk(t: Test, megabytes: number): string | undefined {
   const dir = folder(t)
   const { status, stderr } = spawnSync('mount', ['-t', 'tmpfs', '-o', `size=${megabytes}m`, 'ackbox', dir])
@@ -26,7 +26,7 @@ function smallDisk(t: Test, megabytes: number): string | undefined {
   return dir
 }
 
-/** Takes all room there is; returns what gives it back. */
+/** Fills the disk. Returns the function that frees it again. */
 function fill(dir: string): () => void {
   const file = path.join(dir, 'filler')
   const fd = openSync(file, 'w')
@@ -47,7 +47,7 @@ t.test(
     if (disk === undefined || !on) return
     const postgres = await ownPostgres(t, disk)
     const service = await start(t, { ...on.env, DATABASE_URL: postgres.url })
-    // Random, so that PostgreSQL cannot press it into the pages it has.
+    // Random, so that PostgreSQL cannot compress it into its free pages.
     const taskOf = (taskNo: string): object => ({
       taskNo,
       messageCode: 'test.plain',

@@ -1,4 +1,4 @@
-// Three dispatchers on the same due deliveries, and one after the other is killed.
+// Three dispatchers work on the same due deliveries, and two of them are killed one after the other.
 import t from 'tap'
 import { sampler, unaccounted } from '../support/sampler.ts'
 import { eachOf, start } from '../support/service.ts'

@@ -1,4 +1,4 @@
-// DATABASE_URL with two hosts: the primary is killed under load, its synchronous standby takes over, and no process of ours restarts.
+// DATABASE_URL with two hosts: the primary is killed under load, its synchronous standby takes over, and no Ackbox process restarts.
 // Takes long: npm run test:long.
 import t from 'tap'
 import { hostUrls } from '../../src/db/hosts.ts'
@@ -15,7 +15,7 @@ for (const how of ['killed', 'read-only'] as const)
     const on = await stage(t)
     if (!on) return
     const pair = await primaryAndStandby(t)
-    // Apart, so that jobs go through BullMQ on the same PostgreSQL.
+    // Separate processes, so that jobs pass through BullMQ on the same PostgreSQL.
     const env = { ...on.env, DATABASE_URL: pair.url }
     const api = await start(t, { ...env, ROLE: 'api,dispatcher' })
     const worker = await start(t, { ...env, ROLE: 'worker' })
@@ -35,7 +35,7 @@ for (const how of ['killed', 'read-only'] as const)
         else if (answer.status !== 503) throw new Error(JSON.stringify(answer))
       }
     })
-    /** Looks at the database in vain: one each second, each of at most 2 s. */
+    /** The number of failed refreshes: one each second, each of at most 2 s. */
     const inVain = () => api.output().split('"msg":"refresh.failed"').length - 1
     const acceptedSince = (ms: number) => accepted.filter(one => one.at > ms).length
     try {
@@ -49,7 +49,7 @@ for (const how of ['killed', 'read-only'] as const)
       await Promise.all(producers)
       const gaps = accepted.slice(1).map((one, i) => one.at - (accepted[i]?.at ?? 0))
       t.comment(`${accepted.length} accepted; the longest time without: ${Math.max(...gaps).toFixed(0)} ms`)
-      // Within 10 s, told by what the service did, which no busy machine changes: three looks of 3 s at most, one of them under way.
+      // Within 10 s, measured in refreshes, since a busy machine changes times: at most three of 3 s each, one of them in progress.
       const first = accepted.find(one => one.at > promoted.at)
       t.comment(`accepted ${((first?.at ?? 0) - promoted.at).toFixed(0)} ms after the promotion`)
       const looks = (first?.inVain ?? Infinity) - promoted.inVain

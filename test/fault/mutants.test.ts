@@ -1,4 +1,4 @@
-// The service, broken on purpose where no run of chaos comes by: the tests of the promise must see it.
+// The service, broken on purpose in code that the chaos runs do not reach: the named tests must fail.
 // Takes long: npm run test:long.
 import path from 'node:path'
 import t, { type Test } from 'tap'
@@ -13,7 +13,7 @@ const root = path.resolve(import.meta.dirname, '../../..')
 interface Broken {
   what: string
   changes: Change[]
-  /** The test that must see it, and how its title begins. */
+  /** The test that must fail. `title`: the beginning of its title. */
   test: string
   title: string
 }
@@ -55,7 +55,7 @@ for (const broken of all)
     t.match(lines.join('\n'), new RegExp(`^not ok \\d+ - ${broken.title}`, 'm'))
   })
 
-/** The one test, in a copy of all that it needs. */
+/** Runs this one test, in a copy of the compiled files with the changes. */
 async function ends(t: Test, { test, title }: Broken, changes: readonly Change[]) {
   const to = folder(t)
   const dist = copyChanged(root, to, 'dist/test', changes)

@@ -1,4 +1,4 @@
-// Processes that die while tasks of a key go one after the other, at each moment of it and at any, and others that go on.
+// Processes die while the tasks of a key are delivered in order, at each failpoint and at random, and others continue.
 // Takes long: npm run test:long.
 import t from 'tap'
 import type { Sql } from '../../src/db/pool.ts'
@@ -21,7 +21,7 @@ const moments: Failpoint[] = [
   'promote.after_commit'
 ]
 
-/** Of each key the tasks in the order of their first request that was answered well. */
+/** For each key, its tasks in the order of their first request. */
 function firsts(requests: readonly (SinkRequest & { well?: boolean })[]): Map<string, string[]> {
   const order = new Map<string, string[]>()
   for (const { headers } of requests) {
@@ -33,7 +33,7 @@ function firsts(requests: readonly (SinkRequest & { well?: boolean })[]): Map<st
   return order
 }
 
-/** Tasks whose first attempt began before the one in front of them had ended. */
+/** Tasks with an attempt that began before the previous task of their key was handled. */
 const early = (sql: Sql) => sql`
   select t.task_no, p.task_no as before
   from (

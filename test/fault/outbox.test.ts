@@ -1,4 +1,4 @@
-// A process that dies while it brings in what producers enqueued, at each moment of it, and another that goes on.
+// A process dies at each failpoint while it accepts rows of the outbox, and another one continues.
 // Takes long: npm run test:long.
 import t from 'tap'
 import { fetch } from 'undici'

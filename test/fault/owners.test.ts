@@ -1,4 +1,4 @@
-// Processes that die or stand still while they hold deliveries: others send these again long before their leases of more than a minute end.
+// Processes die or freeze while they own deliveries: others send these again long before their leases of more than a minute end.
 // Takes long: npm run test:long.
 import { writeFileSync } from 'node:fs'
 import path from 'node:path'
@@ -12,10 +12,10 @@ import { until } from '../support/until.ts'
 
 t.setTimeout(600_000)
 
-/** Four seconds are promised; a busy machine takes longer. The leases here end after 70 s. */
+/** The promise is four seconds; a busy machine needs longer. The leases here end after 70 s. */
 const soonMs = 20_000
 
-/** A stage with timeouts of 60 s. Its downstream answers no first attempt before `open`, and all later ones at once. */
+/** A stage with timeouts of 60 s. Its downstream answers first attempts only after `open`, and all later attempts at once. */
 async function patience(t: Test, { redis = false } = {}) {
   let open = (): void => {}
   const opened = new Promise<void>(resolve => {
@@ -156,7 +156,7 @@ t.test(
     await until('and is HANDLED', async () => (await tally(on.sql))['HANDLED'] === held)
     const before =
       await on.sql`select task_id, attempt, handled_at, updated_at from delivery where status = 1 order by 1`
-    // Its requests are answered while it stands still: it reads them when it goes on.
+    // Its requests are answered while it is frozen: it reads the answers when it continues.
     on.open()
     process.kill(frozen.pid, 'SIGCONT')
     await until('it knows', () => /node\.called_dead/.test(frozen.output()))
@@ -190,7 +190,7 @@ t.test('PostgreSQL says nothing for longer than a dead process may: nobody is ca
   const before = await numbers()
   t.equal(before.length, 2)
   hole.swallow()
-  // They give up the connection of their beats after as long as a process may be silent.
+  // They close the connection of their heartbeats after the time that a process may be silent.
   await until('no beat was answered for long', () =>
     both.every(one => /heartbeat\.failed/.test(one.output()))
   )
@@ -255,7 +255,7 @@ t.test('the clock of PostgreSQL is set forward: nobody is called dead', async t 
     })
   for (let times = 0; times < 8; times++) {
     await beats(3 + times)
-    // To all but the next beat of each it looks so.
+    // Until its next heartbeat, each process looks silent.
     await on.sql`update owner set seen_at = seen_at - interval '10 s'`
   }
   await beats(12)

@@ -1,4 +1,4 @@
-// PostgreSQL cannot be written: the producer hears 503 in time, and the very process that said so recovers by itself.
+// PostgreSQL cannot be written: the producer gets 503 in time, and the same process recovers by itself.
 import t, { type Test } from 'tap'
 import { ownPostgres } from '../support/own-postgres.ts'
 import { broken } from '../support/sampler.ts'
@@ -11,7 +11,7 @@ t.setTimeout(600_000)
 
 const taskOf = (taskNo: string): object => ({ taskNo, messageCode: 'test.plain', messageBody: { n: 1 } })
 
-/** What a producer hears now: each of these POSTs must be a 503 that says when to come back, within about 2 s. */
+/** Each of these POSTs must be answered with 503 and Retry-After, within about 2 s. */
 async function refusesAll(t: Test, url: string, taskNos: string[]): Promise<void> {
   const heard = await eachOf(taskNos, async taskNo => {
     const began = stopwatch(t)
@@ -42,7 +42,7 @@ t.test('read-only, every seat taken, stopped at once, killed: 503 in time, and b
   const service = await start(t, { ...on.env, DATABASE_URL: postgres.url, PG_POOL: '4' })
   const all: string[] = []
 
-  /** Under it every POST is refused; after it the very same POSTs are taken. */
+  /** During the outage every POST is refused; after it the same POSTs are accepted. */
   async function through(t: Test, name: string, begin: () => Promise<() => Promise<void>>): Promise<void> {
     const before = numbered(`${name}-before`, 10)
     await eachOf(before, taskNo => postUntilTaken(() => service.url, taskOf(taskNo)))

@@ -1,4 +1,4 @@
-// Many at once, at two processes: one task, one answer for each, and what was taken is there wherever one asks.
+// Many requests at once, at two processes: equal POSTs make one task, and an accepted task is visible at every process.
 import t from 'tap'
 import { fetch } from 'undici'
 import { call, eachOf, start, untilHeard, type Process } from '../support/service.ts'
@@ -104,7 +104,7 @@ t.test(
     t.same(await tally(sql), { HANDLED: 5 })
     const kept = await sql<{ applied: number; all: number }[]>`
       select count(*) filter (where applied)::int as applied, count(*)::int as all from receipt group by task_id`
-    // Each process keeps at most 20; two that keep at the same moment do not see each other's.
+    // Each process stores at most 20; two that store at the same moment do not see each other's rows.
     t.same(
       kept.filter(row => row.applied !== 1 || row.all > 40),
       [],

@@ -1,4 +1,4 @@
-// REDIS_URL with Sentinels or a cluster: the master is killed under load, and jobs flow through the new one without a restart.
+// REDIS_URL with Sentinels or a cluster: the master is killed under load, and jobs pass through the new master without a restart.
 // Takes long: npm run test:long.
 import t from 'tap'
 import { cluster, sentinels } from '../support/redis-group.ts'
@@ -18,7 +18,7 @@ for (const [name, open] of [
     if (!redis) return
     const on = await stage(t)
     if (!on) return
-    // Apart: every delivery has to go through Redis.
+    // Separate processes: every delivery has to pass through Redis.
     const env = { ...on.env, REDIS_URL: redis.url }
     const api = await start(t, { ...env, ROLE: 'api,dispatcher' })
     const worker = await start(t, { ...env, ROLE: 'worker' })

@@ -1,4 +1,4 @@
-// Redis is away, full, or brings back what was true long ago: producers notice nothing, downstreams get nothing twice.
+// Redis is away, full, or restored from an old snapshot: producers notice nothing, downstreams get nothing twice.
 // Takes long: npm run test:long.
 import { Redis } from 'ioredis'
 import { primaryOf } from '../../src/db/hosts.ts'
@@ -16,7 +16,7 @@ t.jobs = 2
 
 let round = 0
 
-/** p99 in ms of 120 POSTs, eight at a time; one that is not taken at once takes for ever. */
+/** p99 in ms of 120 POSTs, eight at a time. A POST without a 201 at once counts as infinite. */
 async function p99(url: string, taskNos: string[]): Promise<number> {
   const name = `p${++round}`
   const numbers = numbered(name, 120)
@@ -28,7 +28,7 @@ async function p99(url: string, taskNos: string[]): Promise<number> {
         const began = performance.now()
         const { status } = await post(url, taskNo)
         times.push(status === 201 ? performance.now() - began : Infinity)
-        // A busy machine answers 503 now and then.
+        // A busy machine sometimes answers 503.
         if (status !== 201) await taken(url, taskNo)
       }
     })
@@ -53,7 +53,7 @@ t.test(
       ['dead', () => redis.kill(), () => redis.start()]
     ] as const) {
       await begin()
-      // A busy machine may hold up one round; who waits for Redis is late in each of them.
+      // A busy machine may delay one round; a service that waits for Redis is late in each of them.
       let best = Infinity
       for (let tries = 0; tries < 10 && best > normal + 250; tries++)
         best = Math.min(best, await p99(service.url, tasks))
@@ -85,7 +85,7 @@ t.test(
     if (!on?.redis) return
     const client = new Redis(on.redis.url)
     t.teardown(() => client.disconnect())
-    // Apart: what a process can start itself it does not queue.
+    // Separate processes: a process does not queue the deliveries that it can start itself.
     const service = await start(t, { ...on.env, ROLE: 'api,dispatcher' })
     await start(t, { ...on.env, ROLE: 'worker' })
     await taken(service.url, 'before')
@@ -148,7 +148,7 @@ t.test(
       'plain',
       pointers.map(row => [[row.task_id, row.attempt]])
     )
-    // It queues up behind all of the old ones.
+    // Its job is queued behind all old jobs.
     await taken(api.url, 'last')
     t.equal(await statusAtLast(api.url, 'last'), 'HANDLED')
     await until('every old job was looked at', async () => (await queue.count('plain')) === 0)

@@ -1,4 +1,4 @@
-// A relay that dies at each moment of its batch, and another that goes on: nothing is lost, nothing is there twice.
+// A relay dies at each failpoint of its batch, and another one continues: nothing is lost, nothing exists twice.
 // Takes long: npm run test:long.
 import path from 'node:path'
 import t, { type Test } from 'tap'
@@ -38,7 +38,7 @@ async function onMariadb(t: Test): Promise<Shop | undefined> {
   return { url: mariadb.url, select }
 }
 
-/** What Ackbox has of it when the relay is dead. */
+/** `posted`: whether Ackbox has the tasks of the batch when the relay is dead. */
 const moments: { name: Failpoint; posted: boolean }[] = [
   { name: 'relay.after_read', posted: false },
   { name: 'relay.after_post', posted: true },
@@ -77,7 +77,7 @@ for (const { name, posted } of moments)
         async () =>
           (await shop.select('select id from ackbox_outbox for update skip locked')).length === rows.length
       )
-      // Two batches are under way, of those without a key and of the one: neither had come further than this moment.
+      // Two batches are in progress, one without a key and one of the key: neither is past this failpoint.
       t.equal((await noOf('ackbox_outbox')).length, rows.length, 'all rows are still there')
       const [known] = await on.sql<[{ tasks: number }]>`select count(*)::int as tasks from task`
       if (posted) t.ok(known.tasks >= 10, `${known.tasks} of them are tasks already`)

@@ -1,4 +1,4 @@
-// A process that dies or stands still at one moment of a task's way, and another that goes on.
+// A process dies or freezes at one failpoint on a task's path, and another process continues.
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
@@ -12,23 +12,23 @@ import { postUntilTaken, secret, settled, start, type Process, untilHeard } from
 import { sink, type Sink } from '../support/sink.ts'
 import { until } from '../support/until.ts'
 
-/** How a task comes to the moment. */
+/** How a task reaches the failpoint. */
 export type Way = 'plain' | 'receipt' | 'later' | 'no receipt' | 'refused' | 'shutdown'
 
 export interface Moment {
   name: Failpoint
   way: Way
-  /** The most requests its downstream may see of the task. */
+  /** The maximum number of requests for the task at its downstream. */
   most: number
   /** How the delivery ends; HANDLED by default. */
   ends?: string
-  /** The downstream holds its first answer back, so that the moment falls between request and answer. */
+  /** The downstream delays its first answer, so that the failpoint is hit between request and answer. */
   isHeld?: true
-  /** A process that goes on from here still has an outcome to write, too late. */
+  /** A frozen process that continues from here still writes its outcome, too late. */
   isStale?: true
 }
 
-/** After the end of a lease: the sweep of a second, and two more. */
+/** The end of a lease, the sweep of a second, and two more seconds. */
 export const rtoMs = 2_500 + 1_000 + 2_000
 
 export interface Story {
@@ -39,10 +39,10 @@ export interface Story {
 }
 
 let stories = 0
-/** Longer than a failpoint in the midst of a send waits, shorter than the timeout of the handler. */
+/** Longer than a failpoint waits during a send, shorter than the timeout of the handler. */
 const heldMs = 700
 
-/** A database, a queue and a downstream of the story's own; undefined where Redis is wanted and missing. */
+/** A database, a queue and a downstream for this story only. Undefined: the story needs Redis and there is none. */
 export async function story(
   t: Test,
   queue: 'redis' | 'postgres',
@@ -78,7 +78,7 @@ export async function story(
   }
 }
 
-/** Started with the failpoint; resolves once it was hit, whatever became of the process. */
+/** Starts a process with the failpoint. Resolves once the failpoint was hit and the process is dead or stopped. */
 export async function broken(
   t: Test,
   { env, sink }: Story,
@@ -112,7 +112,7 @@ const task = (taskNo: string, way: Way): object => ({
   ...(way === 'later' && { delay: 300 })
 })
 
-/** One POST, whatever comes of it: it may end with its process, or find it standing still. */
+/** Posts once, with any result: the process may die during the POST, or be stopped. */
 async function post(url: string, taskNo: string, way: Way): Promise<void> {
   await untilHeard(async () => {
     const answer = await fetch(`${url}/tasks`, {
@@ -126,11 +126,11 @@ async function post(url: string, taskNo: string, way: Way): Promise<void> {
   })
 }
 
-/** The same POST as a producer sends it that does not know what became of the first; its status. */
+/** Repeats the POST, as a producer that does not know the result of the first. Returns the status. */
 export const postAgain = async (url: string, taskNo: string, way: Way): Promise<number> =>
   (await postUntilTaken(() => url, task(taskNo, way))).status
 
-/** What must hold of the task at the end, seen from outside and in its rows. */
+/** Checks the task at the end, by its requests and by its rows. */
 export async function judge(
   t: Test,
   { db, sink }: Story,
@@ -143,7 +143,7 @@ export async function judge(
   t.equal(body?.['status'], ends)
   const deliveries = (body?.['deliveries'] ?? []) as { attempt: number }[]
   const seen = sink.requests.filter(each => each.path === '/faulty')
-  // On a busy machine an answer or a receipt may be late: that stands in the record.
+  // On a busy machine an answer or a receipt may be late: the attempts record that.
   const [late] = await db.sql<[{ n: number }]>`
     select count(*)::int as n from attempt
     where reason in ('timeout', 'connect_timeout') or ${moment.way === 'receipt'} and reason like 'no_receipt%'`
@@ -175,6 +175,6 @@ export async function judge(
   )
 }
 
-/** A process without a failpoint, on the port of the one that died or its own. */
+/** A process without a failpoint, on this port or on a free one. */
 export const sound = (t: Test, { env }: Story, port?: string): Promise<Process> =>
   start(t, { ...env, ...(port === undefined ? {} : { PORT: port }) })

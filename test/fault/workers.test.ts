@@ -1,4 +1,4 @@
-// Workers that are not there, or do not come back to their work: no try is burnt, nothing is sent late.
+// Workers are missing, or blocked beyond their lease: no try is used up, nothing is sent late.
 // Takes long: npm run test:long.
 import { writeFileSync } from 'node:fs'
 import path from 'node:path'
@@ -19,7 +19,7 @@ t.test(
     if (!on) return
     const { sql, downstream } = on
     const api = await start(t, { ...on.env, ROLE: 'api,dispatcher' })
-    // Few: jobs that nobody takes fill the window of their queue, and then the rest waits in PostgreSQL.
+    // Only a few: jobs without a worker fill the window of their queue, and then the rest waits in PostgreSQL.
     const tasks = numbered('alone', 10)
     await eachOf(tasks, taskNo => taken(api.url, taskNo, { retryTimes: 1 }))
     await until('four leases have run out', async () => {
@@ -47,17 +47,17 @@ t.test(
     const released = path.join(folder(t), 'released')
     const blocked = await start(t, { ...env, TEST_BLOCK_UNTIL: released })
     t.equal((await post(blocked.url, 'blocker', { messageBody: { n: 0 }, retryTimes: 1 })).status, 201)
-    // For this one the file is there.
+    // For this process the file exists.
     const other = await start(t, { ...env, TEST_BLOCK_UNTIL: import.meta.filename })
     await downstream.received(1)
-    // One that came with too little of its lease is let go, uncounted.
+    // An attempt that starts with too little of its lease left is released, uncounted.
     t.ok(Number(downstream.requests[0]?.headers['ackbox-attempt']) >= 2, 'by a later attempt')
     t.equal(await statusAtLast(other.url, 'blocker'), 'HANDLED')
     writeFileSync(released, '')
-    // Answered once the event loop turns again.
+    // It is answered once the event loop runs again.
     t.equal((await call(`${blocked.url}/healthz`)).status, 200, 'the first process lives')
     const after = numbered('after', 40)
-    // It may believe at first that PostgreSQL is away: a connection it was opening ran into its time limit meanwhile.
+    // At first it may treat PostgreSQL as away: a connection that it was opening timed out meanwhile.
     const answers = await eachOf(after, taskNo =>
       postUntilTaken(() => blocked.url, { taskNo, messageCode: 'test.plain', messageBody: { n: 1 } })
     )

@@ -4,7 +4,7 @@ import type { Transport } from '../../src/transport/types.ts'
 import { sendContext } from '../transport/send-context.ts'
 import { freePorts, type Server } from './server.ts'
 
-/** A message as a consumer found it. */
+/** A message as a consumer reads it. */
 export interface Stored {
   body: Buffer
   headers: Record<string, string>
@@ -16,21 +16,21 @@ export interface BrokerUnderTest<Request> {
   url(more?: { port?: number; login?: string }): string
   /** A transport whose only broker is at that URL, under its default name. */
   transport(url: string): Transport<Request>
-  /** To the target of the test, which exists and is empty. */
+  /** A request to the target of the test, which exists and is empty. */
   request(payload: { body?: string | Uint8Array; headers?: Record<string, string> }): Request
-  /** To a target that is not there; undefined where a target is made by its first message. */
+  /** A request to a target that does not exist. Undefined: the first message creates a target. */
   missing: (() => Request) | undefined
-  /** Larger than the server or its client takes; undefined where nothing is too large. */
+  /** A size above the limit of the server or its client. Undefined: there is no limit. */
   tooLarge: number | undefined
-  /** undefined: the server asks nobody who he is. */
+  /** Undefined: the server requires no login. */
   wrongLogin: string | undefined
-  /** Everything in the target, from its beginning, read anew. At least `count`, or it waits. */
+  /** Reads all messages of the target from its beginning. Waits for at least `count`. */
   stored(count: number): Promise<Stored[]>
-  /** How long the client may take to find a server that is back, ms. */
+  /** The time that the client may need to find a restarted server, ms. */
   backMs: number
 }
 
-/** What every transport to a broker must do, against the real one. The server ends with the test. */
+/** The tests that every transport to a broker must pass, against the real broker. The server ends with the test. */
 export function brokerConformance<Request>(
   t: Test,
   make: (t: Test) => Promise<BrokerUnderTest<Request>>
@@ -158,7 +158,7 @@ export function brokerConformance<Request>(
 
     await t.test('a server that hangs costs the deadline, and is served again when it is back', async t => {
       broker.server.freeze()
-      // The threads of a JVM stop one after the other; a send of 3 ms may slip through.
+      // The threads of a JVM stop one after the other; a send of 3 ms might still succeed.
       await sleep(100)
       const began = performance.now()
       const outcome = await transport.send(broker.request({ body: 'x' }), sendContext({ timeoutMs: 600 }))

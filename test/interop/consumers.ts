@@ -1,21 +1,21 @@
-// A consumer of each queue, as a downstream would write it: what it is brought, and the way its receipts may go back.
+// A consumer of each queue, as a downstream would write it, with a function to send receipts by the same queue.
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Test } from 'tap'
 import type { Message } from '../../src/consumer/consumer.ts'
 import { freePorts, server, type Server } from './server.ts'
 
-/** `message` is what the client library itself gives. */
+/** `message` is the message of the client library itself. */
 export type Take = (headers: Record<string, string>, body: string, message: Message) => void
 
 export interface Consumed {
   /** The broker's URL, for BROKER_<NAME>. */
   url: string
   server: Server
-  /** Writes a receipt to `ackbox.receipts`; undefined where receipts go by HTTP only. */
+  /** Writes a receipt to `ackbox.receipts`. Undefined: this consumer sends receipts by HTTP only. */
   reply: ((receipt: string, token: string) => Promise<unknown>) | undefined
 }
 
-/** Of the queue, topic or stream `story`; Kafka's of any topic. */
+/** It consumes the queue, topic or stream `story`; on Kafka it can be any topic. */
 export type Consumer = (t: Test, take: Take, topic?: string) => Promise<Consumed>
 
 const text = (value: unknown): string =>
@@ -131,7 +131,7 @@ export const consumers: Record<string, { needs: string[]; start: Consumer }> = {
       await admin.close()
       let stop = false
       let close = async (): Promise<void> => {}
-      // The client's stream ends with its broker: a consumer begins anew.
+      // The client's stream ends when its broker ends: then a new consumer starts.
       const consuming = (async () => {
         for (; !stop; await sleep(200)) {
           const consumer = new kafka.Consumer({

@@ -1,4 +1,4 @@
-// The wire of DTM, spoken by DTM's own client for Python, with its barrier on a real MariaDB, and by whole processes of Ackbox.
+// The protocol of DTM between DTM's own Python client, with its barrier on a real MariaDB, and whole processes of Ackbox.
 import { execFile, spawn, spawnSync } from 'node:child_process'
 import { existsSync, rmSync } from 'node:fs'
 import { join, resolve } from 'node:path'
@@ -17,7 +17,7 @@ const missing = without('python3', 'mariadbd')
 
 t.setTimeout(900_000)
 
-/** Where python3 finds the client; installed once. Half an installation is made anew. */
+/** The python with the client, which is installed once. An incomplete installation is repeated. */
 function python(): string {
   const home = join(cache, 'dtmcli')
   const [ready, wanted] = [join(home, 'requirements.txt'), join(folder, 'requirements.txt')]
@@ -57,7 +57,7 @@ interface Order {
 
 interface Paid {
   gid: string
-  /** How the client ended: its exit code, its signal, and the last line that it said. */
+  /** The end of the client: its exit code, its signal, and the last line of its output. */
   code: number | null
   signal: string | null
   error: string
@@ -115,7 +115,7 @@ async function world(t: Test, more: Record<string, string> = {}): Promise<World>
   }
 }
 
-/** Its address. */
+/** Starts the shop. Returns its URL. */
 async function shopOf(t: Test, program: string, port: string): Promise<string> {
   const child = spawn(program, [join(folder, 'shop.py'), port], { stdio: ['ignore', 'ignore', 'pipe'] })
   const gone = new Promise(resolve => child.once('exit', resolve))
@@ -123,16 +123,16 @@ async function shopOf(t: Test, program: string, port: string): Promise<string> {
     child.kill('SIGKILL')
     await gone
   })
-  // Read for as long as it lives: a full pipe would stop it.
-  let said = ''
+  // Its output is read until it ends: a full pipe would block it.
+  let output = ''
   child.stderr.setEncoding('utf8').on('data', (text: string) => {
-    said += text
+    output += text
   })
-  await until('the shop listens', () => /^listening (\d+)$/m.test(said))
-  return `http://127.0.0.1:${/^listening (\d+)$/m.exec(said)?.[1] ?? ''}`
+  await until('the shop listens', () => /^listening (\d+)$/m.test(output))
+  return `http://127.0.0.1:${/^listening (\d+)$/m.exec(output)?.[1] ?? ''}`
 }
 
-/** How all steps of a message ended, once they have; none for one that never was prepared. */
+/** Waits until all steps of a message have ended, and returns their statuses. Empty for a message that was never prepared. */
 async function ended({ url }: Pick<Process, 'url'>, gid: string): Promise<unknown[]> {
   await until(`${gid} has ended`, async () => {
     const { status, body } = await call(`${url}/tasks/${dtmTaskNo(gid, '01')}`)
@@ -210,7 +210,7 @@ t.test('a client that dies between any two steps: paid by all, or by none', { sk
 
 t.test('Ackbox that dies around a submit or a check: paid by all, or by none', { skip: missing }, async t => {
   for (const [moment, order] of [
-    // A submit looks first whether it knows the message, by an insert that does nothing if so.
+    // A submit first checks whether the message exists, by an insert that has no effect in that case.
     ['accept.before_commit=kill#1', {}],
     ['accept.before_commit=kill#2', {}],
     ['accept.after_commit=kill#2', {}],

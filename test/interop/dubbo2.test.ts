@@ -178,7 +178,7 @@ t.test(
 t.test('a Java provider closes what is idle: the next call does not notice', { skip }, async t => {
   const { call } = await provider(t, { HEARTBEAT_MS: '1000' })
   t.match(await call('ping', [], []), { kind: 'delivered' })
-  // It closes after three heartbeats without a byte; ours come each 20 s.
+  // It closes a connection after three heartbeats without a byte; our heartbeats are sent every 20 s.
   await new Promise(resolve => setTimeout(resolve, 5_000))
   t.match(await call('ping', [], []), { kind: 'delivered' })
 })

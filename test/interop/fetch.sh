@@ -1,6 +1,6 @@
-# sourced by the start.sh files: fetches a server once. Several tests may want the same one at the same time: one fetches, the others wait.
+# sourced by the start.sh files: downloads a server once. If several tests need it at the same time, one downloads and the others wait.
 
-# alone <name> <command>...: never two at a time, where there is flock.
+# alone <name> <command>...: runs the command exclusively, if there is flock.
 alone() (
   name=$1; shift
   mkdir -p "$cache"
@@ -8,7 +8,7 @@ alone() (
   "$@" 9>&-
 )
 
-# debs <dir> <package>...: Debian packages by apt-get download, unpacked; no root needed. Skips what is there; needs apt-get and dpkg.
+# debs <dir> <package>...: Debian packages by apt-get download, unpacked; no root needed. Skips packages that exist; needs apt-get and dpkg.
 debs() { alone "$(basename "$1")" fetch_debs "$@"; }
 
 fetch_debs() {
@@ -16,16 +16,16 @@ fetch_debs() {
   [ -e "$dir/.ok" ] && return 0
   command -v apt-get >/dev/null && command -v dpkg >/dev/null || { echo "debs: apt-get and dpkg are needed" >&2; return 1; }
   rm -rf "$dir"; mkdir -p "$dir/deb"
-  # A new machine has no lists of packages yet; only root may fetch them.
+  # A new machine has no package lists yet; only root may download them.
   (cd "$dir/deb" && { apt-get -q download "$@" >apt.log 2>&1 || { [ "$(id -u)" = 0 ] && apt-get -q update >>apt.log 2>&1 && apt-get -q download "$@" >>apt.log 2>&1; }; }) || { cat "$dir/deb/apt.log" >&2; echo "debs: could not download $* (apt-get update first?)" >&2; return 1; }
   for f in "$dir"/deb/*.deb; do dpkg -x "$f" "$dir" || return 1; done
-  # Debian's erl script always says ROOTDIR=/usr/lib/erlang, wherever it lies: it shall say the unpacked copy.
+  # Debian's erl script has a fixed ROOTDIR=/usr/lib/erlang: it is changed to the unpacked copy.
   erl=$dir/usr/lib/erlang/bin/erl
   [ ! -e "$erl" ] || sed -i 's#ROOTDIR=/usr/lib/erlang#ROOTDIR="$INTEROP_ERL"#' "$erl"
   rm -rf "$dir/deb"; touch "$dir/.ok"
 }
 
-# jars <dir> <pom>: what the pom depends on, by Maven. Skips what is there.
+# jars <dir> <pom>: the dependencies of the pom, by Maven. Skips jars that exist.
 jars() { alone "$(basename "$(dirname "$1")")" fetch_jars "$@"; }
 
 fetch_jars() {

@@ -1,4 +1,4 @@
-// The suite of transports that are answered, over a Java provider that does with each call what the test tells it.
+// The conformance tests of transports with answers, against a Java provider whose behaviour the test sets for each call.
 import { once } from 'node:events'
 import { createServer as createHttpServer } from 'node:http'
 import { connect, createServer, type AddressInfo, type Socket } from 'node:net'
@@ -16,14 +16,14 @@ import { freePorts, server, without } from './server.ts'
 
 const skip = without('java', 'mvn')
 
-/** So long a link of the classic protocol rests between failures. */
+/** The pause of a classic-protocol connection after a failure. */
 const restMs = 550
 
-/** In front of the provider, since Java hides connections: whether they are open. */
+/** A proxy in front of the provider that shows the open connections, which Java hides. */
 async function door(t: Test, port: number) {
   const open = new Set<Socket>()
   const listener = createServer(near => {
-    if (!listener.listening) return void near.destroy() // it was taken in while the door closed
+    if (!listener.listening) return void near.destroy() // it was accepted during the close
     const far = connect(port, '127.0.0.1')
     open.add(near)
     for (const [socket, other] of [
@@ -60,7 +60,7 @@ async function provider(t: Test) {
         response.end(mood)
         if (mood === 'hang') hung()
       },
-      () => {} // the provider was killed while it told
+      () => {} // the provider was killed during this request
     )
   }).listen(0, '127.0.0.1')
   await once(script, 'listening')
@@ -105,7 +105,7 @@ function transportTo(t: Test, name: 'dubbo' | 'dubbo2', port: number): Transport
   return transport
 }
 
-/** So many at a time, as a downstream's limit has it: the others wait for their turn. */
+/** Limits the concurrency, as a downstream's limit does: further sends wait. */
 function limited(transport: Transport<unknown>, concurrency: number): Transport<unknown> {
   const open = limiter({ concurrency, share: () => 1 })
   return {
@@ -121,7 +121,7 @@ function limited(transport: Transport<unknown>, concurrency: number): Transport<
   }
 }
 
-// JSON has no bytes: a handler says how they become text.
+// JSON has no bytes: they are converted to text.
 const textOf = (body: string | Uint8Array): string =>
   typeof body === 'string' ? body : Buffer.from(body).toString('latin1')
 
@@ -138,7 +138,7 @@ for (const name of ['dubbo', 'dubbo2'] as const)
       const { seen, hanging, mood } = java.anew()
       const way = await door(t, java.ports[name])
       return {
-        // Triple has a connection for each call, and the provider 200 threads; the classic protocol has one for all.
+        // Triple has a connection for each call, and the provider has 200 threads; the classic protocol has one connection for all calls.
         transport:
           name === 'dubbo' ? limited(transportTo(t, name, way.port), 200) : transportTo(t, name, way.port),
         seen,
@@ -164,7 +164,7 @@ for (const name of ['dubbo', 'dubbo2'] as const)
         },
         hanging: () => hanging,
         letGo: async () => {
-          // The one that serves now stays; the classic protocol has but one.
+          // The connection in use stays; the classic protocol has only one.
           for (const end = Date.now() + 5_000; way.open.size > 1; await sleep(10))
             if (Date.now() > end) throw new Error(`${way.open.size} connections`)
         }

@@ -13,7 +13,7 @@ const goals = ['compile', 'dependency:copy-dependencies', '-DincludeScope=runtim
 
 export const buildExamples = (): Promise<void> => built('java', 'mvn', '-B', '-q', '-f', project, ...goals)
 
-/** Builds the Java examples and runs one of them until the test ends; resolves once it says that it is listening. */
+/** Builds the Java examples and runs one of them until the test ends. Resolves once it prints that it is listening. */
 export async function javaExample(
   t: Test,
   main: string,
@@ -22,7 +22,7 @@ export async function javaExample(
   await buildExamples()
   const home = mkdtempSync(join(tmpdir(), 'ackbox-java-'))
   const classes = `${project}/target/classes:${project}/target/dependency/*`
-  // RocketMQ's client writes its log into the home folder unless told otherwise.
+  // RocketMQ's client writes its log into the home folder by default.
   const java = spawn('java', [`-Drocketmq.log.root=${home}`, '-cp', classes, main], {
     env: { ...process.env, ...env },
     stdio: ['ignore', 'pipe', 'pipe']

@@ -8,9 +8,9 @@ export const skip = without('java', 'mvn')
 
 export interface Kafka {
   server: Server
-  /** Asks nobody who he is. */
+  /** The port without a login. */
   open: number
-  /** Asks for the login `ackbox:right-one`. */
+  /** The port that requires the login `ackbox:right-one`. */
   login: number
   create(topic: string, partitions?: number): Promise<void>
   stored(topic: string, count: number): Promise<(Stored & { partition: number; key: string })[]>

@@ -80,7 +80,7 @@ t.test('what only Kafka does', { skip }, async t => {
     await Promise.all(
       Object.keys(hashes).flatMap(key => [
         ways.send({ topic: 'keys', key }, sendContext({ raw: 'x', orderingKey: 'another' })),
-        // Where the request names none.
+        // The request has no key.
         ways.send({ topic: 'keys' }, sendContext({ raw: 'x', orderingKey: key }))
       ])
     )

@@ -1,4 +1,4 @@
-// The broker's own id of a message is kept: with it the message is found there.
+// The broker's own message id is stored: the message can be found in the broker by it.
 import { Redis } from 'ioredis'
 import { connect } from '@nats-io/transport-node'
 import { jetstreamManager } from '@nats-io/jetstream'

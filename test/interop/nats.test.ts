@@ -127,7 +127,7 @@ t.test('nats', { skip }, async t => {
       broker.server.freeze()
       t.match(await send('msg_b', { timeoutMs: 600 }), { kind: 'failed', reason: 'timeout' })
       broker.server.thaw()
-      // Its confirmation comes, too late
+      // Its confirmation arrives too late
       await sleep(200)
       t.match(await send('msg_b'), { kind: 'delivered', warning: /^duplicate/ })
       t.equal(await stored('msg_b'), 1)

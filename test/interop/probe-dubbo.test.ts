@@ -1,4 +1,4 @@
-// A Java provider that handled a task, and whose answer came too late, is asked before it gets the task again.
+// A Java provider handled a task, but its answer came too late: Ackbox probes it before it sends the task again.
 import t from 'tap'
 import type { LoadedDownstream } from '../../src/handler/loaded.ts'
 import { parseBroker, type Broker } from '../../src/transport/broker.ts'

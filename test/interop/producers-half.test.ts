@@ -1,4 +1,4 @@
-// Half messages of the producers in Java and Go, between a real Ackbox and a real database, each of which can be cut off at a bad moment.
+// Half messages of the producers in Java and Go, with a real Ackbox and a real database. Each can be cut off at a bad moment.
 import { execFile } from 'node:child_process'
 import { createServer } from 'node:http'
 import { once } from 'node:events'
@@ -26,7 +26,7 @@ const run = promisify(execFile)
 interface Command {
   command: string
   args: string[]
-  /** How the program is told of its database. */
+  /** The environment with the URL of the program's database. */
   env(url: string): Record<string, string>
 }
 const languages: Record<string, { needs: string[]; prepare(t: Test): Promise<(shop: Shop) => Command> }> = {
@@ -161,20 +161,20 @@ async function scene(
   })
   let commitCut: (() => void) | undefined
   let afterPrepare: ((taskNo: string) => Promise<unknown>) | undefined
-  // Between the program and Ackbox: what is done here has happened before the program knows that its message is prepared.
+  // A proxy between the program and Ackbox: `afterPrepare` runs before the program knows that its message is prepared.
   const door = createServer((request, response) => {
-    const { method = '', url: asked = '' } = request
+    const { method = '', url: target = '' } = request
     void (async () => {
       const body = await text(request)
-      if (commitCut && asked.endsWith('/commit')) {
+      if (commitCut && target.endsWith('/commit')) {
         commitCut()
         commitCut = undefined
         return response.destroy()
       }
       const headers = { 'content-type': 'application/json' }
-      const answer = await fetch(url + asked, { method, ...(body ? { body, headers } : {}) })
+      const answer = await fetch(url + target, { method, ...(body ? { body, headers } : {}) })
       const answered = await answer.text()
-      if (asked === '/tasks') await afterPrepare?.((JSON.parse(body) as { taskNo: string }).taskNo)
+      if (target === '/tasks') await afterPrepare?.((JSON.parse(body) as { taskNo: string }).taskNo)
       response.writeHead(answer.status, headers).end(answered)
     })()
   }).listen(0, '127.0.0.1')
@@ -198,7 +198,7 @@ async function scene(
   await running.said(/^listening/)
   const post = (to: string, more: RequestInit = {}) =>
     fetch(`http://127.0.0.1:${port}${to}`, { method: 'POST', ...more })
-  /** As Ackbox asks, but for who signs it. */
+  /** The headers of a check of Ackbox, with a wrong signature. */
   const forged = () => ({
     'webhook-id': 'check_forged_1',
     'webhook-timestamp': String(Math.floor(Date.now() / 1_000)),
@@ -208,7 +208,7 @@ async function scene(
     url,
     database,
     afterPrepare: (then: typeof afterPrepare) => void (afterPrepare = then),
-    /** Once; `then` is called first. */
+    /** Cuts the next commit; `then` is called first. */
     cutCommit: (then: () => void) => void (commitCut = then),
     async pay(what: string, signal?: AbortSignal) {
       const answer = await post(`/pay/${what}`, signal ? { signal } : {})
@@ -219,7 +219,7 @@ async function scene(
   }
 }
 
-/** Holds the account, so that whoever pays waits; gives how to let go. */
+/** Locks the account, so that payments wait. Returns the function that releases the lock. */
 async function locked({ url, db }: Shop): Promise<() => Promise<void>> {
   const hold = 'select * from account for update'
   if (db.dialect === 'postgres') {

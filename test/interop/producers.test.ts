@@ -1,4 +1,4 @@
-// The producers of examples/producers against real databases: what they commit is in the outbox, what they roll back is not.
+// The producers of examples/producers against real databases: committed rows are in the outbox, rolled back rows are not.
 import { execFile } from 'node:child_process'
 import { once } from 'node:events'
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
@@ -29,14 +29,14 @@ async function shops(t: Test): Promise<Shop[]> {
   return [await postgresShop(t), ...(mariadb ? [mariadb] : [])]
 }
 
-/** In the database of Ackbox, with its own functions, and nobody who takes the rows away. */
+/** A shop in the database of Ackbox, with Ackbox's functions, but no process that removes the rows. */
 async function sharedShop(t: Test): Promise<Shop> {
   const shop = await postgresShop(t)
   await migrate(shop.url)
   return shop
 }
 
-/** Tasks that are there, once the account has paid for one order and not for the other. */
+/** The taskNos in the outbox. It asserts that the account has paid for one order and not for the other. */
 async function written(t: Test, shop: Shop, table = 'ackbox_outbox'): Promise<unknown[]> {
   t.equal(await shop.balance(), 493)
   const rows = await shop.select(`select task_no, message_code, message_body from ${table}`)
@@ -125,14 +125,14 @@ t.test('Java', { skip: without('java', 'mvn') }, async t => {
   }
   await t.test('Spring, enqueue: Ackbox is told after the commit, and never after a rollback', async t => {
     const shop = await sharedShop(t)
-    // The commit takes a moment, in which a word that comes too early finds nothing.
+    // The commit takes a second: a nudge that is sent too early finds no row.
     await shop.select(`
       create function slow() returns trigger language plpgsql as 'begin perform pg_sleep(1); return null; end';
       create constraint trigger slow after insert on outbox deferrable initially deferred for each row execute function slow()`)
     const ackbox = await fakeAckbox(t)
     const committed: unknown[] = []
     ackbox.script = async ({ path }, response) => {
-      // What another connection sees at that moment is committed.
+      // Another connection sees only committed rows.
       committed.push(path, ...(await shop.select('select task_no from outbox')))
       return answer(response, 202, { nudged: true })
     }

@@ -17,11 +17,11 @@ export interface Rabbit {
   server: Server
   port: number
   url(more?: { port?: number; login?: string; path?: string }): string
-  /** With its own connection, which is over when `work` is. */
+  /** Runs `work` with its own connection, which is closed after it. */
   as<T>(work: (connection: Connection) => Promise<T>): Promise<T>
-  /** Everything in a queue, which stays there. Waits for at least `count`. */
+  /** Reads all messages of a queue without removing them. Waits for at least `count`. */
   stored(queue: string, count: number): Promise<(SyncMessage & Stored)[]>
-  /** rabbitmqctl; takes seconds. */
+  /** Runs rabbitmqctl, which takes seconds. */
   ctl(...args: string[]): Promise<void>
 }
 
@@ -36,10 +36,10 @@ export async function rabbit(t: Test, extra = ''): Promise<Rabbit> {
   const script = 'test/interop/rabbitmq/start.sh'
   const dataDir = mkdtempSync(join(tmpdir(), 'ackbox-rabbitmq-'))
   const all = { ...process.env, INTEROP_CACHE: cache, DATA_DIR: dataDir, ...env }
-  // Erlang's own daemon outlives the server. These run in the order opposite to this one.
+  // Erlang's daemon (epmd) outlives the server. Teardowns run in reverse order.
   t.teardown(() => rmSync(dataDir, { recursive: true, force: true, maxRetries: 5 }))
   t.teardown(async () => {
-    // It refuses while it believes that the server lives
+    // It refuses while the server is still registered
     const stop = () => spawnSync('sh', [script, 'epmd-stop'], { env: all, stdio: 'ignore' }).status
     for (let i = 0; i < 20 && stop() !== 0; i++) await sleep(50)
   })
@@ -75,7 +75,7 @@ export async function rabbit(t: Test, extra = ''): Promise<Rabbit> {
         }
         for (let more; (more = await channel.basicGet({ queue, noAck: false }));)
           found.push({ ...more, body: more.body, headers: more.headers ?? {} })
-        // What is not acknowledged goes back to where it was
+        // Unacknowledged messages return to their place in the queue
         await channel.close()
         return found
       }),
@@ -102,7 +102,7 @@ export function broker(url: string): Broker {
   return parsed
 }
 
-/** What was said, `level message`, with its fields. */
+/** A logger that records its messages, with their fields. */
 export function said(): {
   lines: [string, object][]
   log: Record<'info' | 'warn', (fields: object, m: string) => void>

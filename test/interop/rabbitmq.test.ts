@@ -47,7 +47,7 @@ t.test('as every broker', { skip }, t => {
         ...server.server,
         async start() {
           await server.server.start()
-          // As consumers do when they come back: of a binding made a second before a kill RabbitMQ may know nothing.
+          // As consumers do when they reconnect: RabbitMQ may lose a binding that was made a second before a kill.
           await declare()
         }
       },
@@ -244,7 +244,7 @@ t.test('what only RabbitMQ does', { skip }, async t => {
     t.teardown(() => own.close())
     t.match(await own.send(paid(), sendContext()), { kind: 'delivered' })
     await server.ctl('set_vm_memory_high_watermark', 'absolute', '1')
-    // It says so to those who publish, and what they published then waits.
+    // It notifies its publishers that they are blocked, and their messages wait.
     for (let said = ''; !said.startsWith('blocked'); await sleep(50)) {
       const outcome = await own.send(paid(), sendContext({ timeoutMs: 500 }))
       said = outcome.kind === 'failed' ? outcome.reason : ''

@@ -1,4 +1,4 @@
-// As much of Ackbox as a receiver's receipts need: the first comes until its answer is final.
+// A fake Ackbox that accepts a receiver's receipts. It first gives answers that are not final: the receipt must be sent again.
 import { once } from 'node:events'
 import { createServer } from 'node:http'
 import type { AddressInfo } from 'node:net'
@@ -8,15 +8,15 @@ import { door } from '../consumer/databases.ts'
 
 export interface ReceiptSink {
   url: string
-  /** Those that were answered 200. */
+  /** The receipts that were answered 200. */
   receipts: unknown[]
-  /** What comes from now on is answered when the one that is given is called. */
+  /** Holds all requests from now on until `answer` is called. */
   hold(): { came: Promise<void>; answer: () => void }
 }
 
 export async function receiptSink(t: Test): Promise<ReceiptSink> {
   const receipts: unknown[] = []
-  // What a proxy says is not final; one that follows the redirect is found out.
+  // Answers of a proxy are not final. A sender that follows the redirect is detected, since it never gets its 200.
   const notFinal = [503, 302, 403, 404]
   let held: { came: () => void; answered: Promise<void> } | undefined
   const server = createServer((request, response) => {

@@ -1,4 +1,4 @@
-// The programs of examples/receivers that keep a table, against real databases and a real service.
+// The programs of examples/receivers that use a table, against real databases and a real service.
 import { execFile } from 'node:child_process'
 import { existsSync } from 'node:fs'
 import path from 'node:path'
@@ -27,7 +27,7 @@ const run = async (command: string, args: string[], cwd = examples) =>
 
 interface Language {
   needs: string[]
-  /** Once for all tests; gives the way to start it. */
+  /** Runs once for all tests. Returns the function that makes the command. */
   prepare(): Promise<(bank: Bank) => { command: string; args: string[]; env: Record<string, string> }>
 }
 
@@ -128,7 +128,7 @@ t.test(
     t.same([ended, busy], ['500', '503'], 'a transaction that the server ended, a deadlock in another error')
     t.equal(tries, 'tries 1', 'nothing more is sent once the thread is interrupted')
     t.same([early, again], ['202', '202'], 'which need no request afterwards')
-    const reason = 'x'.repeat(999) // no half of the last character
+    const reason = 'x'.repeat(999) // without half of the last character
     t.match(JSON.parse(refused), { taskNo, result: 'FAILED', reason })
     t.match(JSON.parse(receipt), { taskNo, result: 'HANDLED' })
   }
@@ -198,7 +198,7 @@ async function stories(
     t.same(JSON.parse(second.text), { granted: 7 })
     const many = signed(newId())
     const all = await Promise.all(Array.from({ length: 10 }, () => ask(many)))
-    // Those that stood in each other's way are asked to come again.
+    // Requests that conflicted are answered with 503.
     t.ok(all.every(one => one.status === 200 || one.status === 503))
     t.equal((await ask(many)).status, 200)
     t.equal((await bank.granted()) - before, 14)
@@ -213,7 +213,7 @@ async function stories(
     const later = await ask(signed(newId(), {}, '{"points":7,"later":true}'))
     t.same([later.status, later.headers.get('retry-after')], [503, '7'])
     t.equal((await ask(signed(newId(), {}, '{"points":"x"}'))).status >= 200, true)
-    // Told, or cut off while it still comes.
+    // It is answered with 413, or cut off during the upload.
     const large = await ask(signed(newId(), {}, `{"points":7,"note":"${'x'.repeat(1 << 20)}"}`)).catch(
       () => {}
     )
@@ -238,7 +238,7 @@ async function stories(
   })
 
   await t.test('while a receipt is on its way to Ackbox, others write theirs', async t => {
-    // Whoever waits for a lock hears of it soon.
+    // A wait for a lock fails soon.
     if (bank.db.dialect === 'mysql') await bank.select('set global innodb_lock_wait_timeout = 2')
     const late = () => hasty(signed(newId(), token, '{"points":7,"seconds":1}'))
     const rows = async () => (await bank.select('select 1 from ackbox_receipt_outbox')).length

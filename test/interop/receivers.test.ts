@@ -1,4 +1,4 @@
-// A consumer of each queue with `once`: every message comes twice, by an operator's redelivery, and its work is done once.
+// A consumer of each queue with `once`: every message arrives twice, by an operator's redelivery, and its work is done once.
 import path from 'node:path'
 import rocketmq from 'rocketmq-client-nodejs'
 import t, { type Test } from 'tap'
@@ -14,7 +14,7 @@ import { without } from './server.ts'
 t.setTimeout(900_000)
 
 type Take = (message: Message) => Promise<void>
-/** Gives the URL of the broker. */
+/** Starts the consumer. Returns the URL of the broker. */
 type Consume = (t: Test, take: Take) => Promise<string>
 
 const queues: Record<string, { needs: string[]; consume: Consume }> = {
@@ -118,7 +118,7 @@ async function byRocketmq(t: Test, take: Take): Promise<string> {
   return `rocketmq://${login}@127.0.0.1:${port}`
 }
 
-/** Nobody listens any more to a session that was shut down: its error at the server's end would end the process. */
+/** A session that was shut down has no listeners: its error when the server ends would end the process. So one is added. */
 class Reader extends rocketmq.SimpleConsumer {
   override createTelemetryStream(...to: Parameters<rocketmq.SimpleConsumer['createTelemetryStream']>) {
     const stream = super.createTelemetryStream(...to)

@@ -23,7 +23,7 @@ function running(t: Test, url: string, handle: Handle, gate = allowed()) {
   return { lines, stop }
 }
 
-/** Keeps what it is given. */
+/** A handler that records its messages. */
 type Answer = 'done' | 'later'
 function ledger(answer: (text: string) => Answer | Promise<Answer> = () => 'done') {
   const replies: ReceiptMessage[] = []
@@ -112,7 +112,7 @@ t.test('receipts by RabbitMQ', { skip }, async t => {
     let most = 0
     const { texts, handle } = ledger(async () => {
       most = Math.max(most, ++now)
-      // None is done before a hundred are here: how fast they come is the machine's.
+      // None is done before a hundred have arrived, since the speed depends on the machine.
       await until(() => most >= 100, 60_000)
       await sleep(20)
       now--
@@ -153,7 +153,7 @@ t.test('receipts by RabbitMQ', { skip }, async t => {
     let open = (): void => {}
     const killed = new Promise<void>(resolve => (open = resolve))
     const { texts, handle } = ledger(async () => {
-      // However slowly they are published: most are in the queue when it is killed.
+      // Most are still in the queue when the broker is killed, even if they are published slowly.
       await (texts().length > 300 ? killed : sleep(50))
       return 'done' as const
     })
@@ -171,7 +171,7 @@ t.test('receipts by RabbitMQ', { skip }, async t => {
     await sleep(200)
     await stop()
     t.equal(await waiting(server), 0)
-    // What was handled may not have been acknowledged.
+    // Handled messages may be unacknowledged.
     t.ok(texts().length <= 2_000 + 500, `${texts().length - 2_000} came twice`)
     t.match(lines, [
       ['receipts.unavailable', { reason: /^connection_closed/ }],
@@ -187,7 +187,7 @@ t.test('receipts by RabbitMQ', { skip }, async t => {
     await sleep(1_000)
     await server.server.start()
     await publish(server, ['late'])
-    // What was acknowledged just before a kill may come again with it
+    // Messages that were acknowledged just before the kill may arrive again with it
     await until(() => texts().includes('late'), 20_000)
     t.ok((await stop()) < 5_000)
     t.match(lines, [
@@ -196,8 +196,8 @@ t.test('receipts by RabbitMQ', { skip }, async t => {
     ])
   })
 
-  // After the kills: RabbitMQ 3.10 forgets a queue, and what it confirmed, that is killed right after it took the place of a
-  // quorum queue of its name.
+  // This test is after the kills: if RabbitMQ 3.10 is killed right after a queue replaced a quorum queue of the same name, it loses
+  // the new queue with its confirmed messages.
   await t.test('a queue of another kind is used as it is; one that is deleted is made again', async t => {
     const other = { queue, durable: true, arguments: { 'x-queue-type': 'quorum' } } as const
     await server.as(async connection => {

@@ -81,7 +81,7 @@ t.test('receipts by redis streams', { skip }, async t => {
   await t.test('what a killed process had in hand, and a kill of the server, lose nothing', async t => {
     const queue = await setup(t)
     await queue.send('in hand')
-    // A process that read it and died: long ago, as far as Redis knows.
+    // A process read it and died. By IDLE, Redis treats that as long ago.
     await queue.asked(async client => {
       await client.xgroup('CREATE', 'ackbox.receipts', 'ackbox', '0')
       await client.xreadgroup('GROUP', 'ackbox', 'ackbox', 'STREAMS', 'ackbox.receipts', '>')

@@ -20,7 +20,7 @@ t.test(
     const ackbox = createServer((request, response) => {
       void json(request).then(body => {
         receipts.push({ token: request.headers['ackbox-callback-token'], body })
-        // A gateway in front of Ackbox, which has no receipt by that.
+        // The 403 is from a gateway in front of Ackbox: Ackbox has not received the receipt.
         response.writeHead(receipts.length === 1 ? 403 : 200).end('{}')
       })
     }).listen(0, '127.0.0.1')

@@ -12,7 +12,7 @@ export const login = 'ackbox:right'
 export const [accessKey = '', accessSecret = ''] = login.split(':')
 
 export interface Rocketmq {
-  /** Broker and proxy, one process. */
+  /** Broker and proxy, in one process. */
   server: Server
   port: number
 }
@@ -39,7 +39,7 @@ export async function rocketmqServer(t: Test): Promise<Rocketmq> {
   return { server: local, port }
 }
 
-/** A broker listens on the port before the one before it, and on the next one, too. */
+/** A free port for a broker, which also listens on port - 2 and port + 1. */
 async function portOfBroker(): Promise<number> {
   const port = await freePort()
   const free = await Promise.all([port - 2, port + 1].map(takePort))
@@ -55,7 +55,7 @@ export function transportTo(url: string, log = quiet, by = loopback): Transport<
   return rocketmqTransport({ guard: by, brokers: new Map([['rocketmq', broker]]), log })
 }
 
-/** A broker tells its name server of its topics a moment after it is up. */
+/** Waits until the broker has registered its topics with its name server, a moment after its start. */
 async function ready(t: Test, port: number): Promise<void> {
   const transport = transportTo(`rocketmq://${login}@127.0.0.1:${port}`)
   t.teardown(() => transport.close())

@@ -9,7 +9,7 @@ import { without } from './server.ts'
 
 const silent = { info() {}, warn() {}, error() {}, debug() {} }
 
-/** Nobody listens any more to a session that was shut down: its error at the server's end would end the process. */
+/** A session that was shut down has no listeners: its error when the server ends would end the process. So one is added. */
 class Reader extends rocketmq.SimpleConsumer {
   override createTelemetryStream(...to: Parameters<rocketmq.SimpleConsumer['createTelemetryStream']>) {
     const stream = super.createTelemetryStream(...to)
@@ -20,7 +20,7 @@ class Reader extends rocketmq.SimpleConsumer {
 }
 
 let groups = 0
-/** After a broker's start its topics are known only a moment later. */
+/** Starts a consumer. It retries, since the topics of a new broker are known only after a moment. */
 async function reader(port: number, topic: string): Promise<Reader> {
   for (let left = 20; ; left--) {
     const consumer = new Reader({
@@ -43,7 +43,7 @@ async function reader(port: number, topic: string): Promise<Reader> {
   }
 }
 
-/** All that is in a topic, by a consumer that was never there before. */
+/** All messages of a topic, read by a new consumer group. */
 async function stored(port: number, topic: string, count: number): Promise<Found[]> {
   const consumer = await reader(port, topic)
   const found: Found[] = []
@@ -81,7 +81,7 @@ async function make(t: Test): Promise<BrokerUnderTest<RocketmqRequest>> {
     tooLarge: 5_000_000,
     wrongLogin: 'ackbox:mistaken',
     stored: count => stored(port, 'orders', count),
-    // The proxy believes for 20 s what it was told about a topic, also that there is none.
+    // The proxy caches for 20 s whether a topic exists.
     backMs: 40_000
   }
 }

@@ -78,7 +78,7 @@ const tap = spawn(
   [
     'tap',
     'run',
-    // They wait for their servers most of the time.
+    // Two files at a time, since they wait for their servers most of the time.
     '-j2',
     '--timeout=900',
     '--exclude=**/node_modules/**',

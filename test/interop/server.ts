@@ -1,4 +1,4 @@
-// Real servers, each a process of the test's own: started, killed, stopped in their tracks and started again.
+// Real servers, each in its own process for the test: started, killed, frozen and started again.
 import { execFile, spawn, spawnSync, type ChildProcess } from 'node:child_process'
 import { once } from 'node:events'
 import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs'
@@ -12,11 +12,11 @@ import { freePort } from '../../src/embedded/port.ts'
 export interface Server {
   /** kill -9; resolves when it is gone. */
   kill(): Promise<void>
-  /** SIGTERM, and no more: it may take its time. */
+  /** SIGTERM only: the server may take its time. */
   ask(): void
-  /** Again on the same data and ports; resolves when it is ready. */
+  /** Starts it again on the same data and ports. Resolves when it is ready. */
   start(): Promise<void>
-  /** Like a machine that hangs: its sockets stay open and nothing answers. */
+  /** As a machine that hangs: its sockets stay open and nothing answers. */
   freeze(): void
   thaw(): void
 }
@@ -26,11 +26,11 @@ export interface ServerOptions {
   name: 'dubbo' | 'kafka' | 'nats' | 'rabbitmq' | 'redis' | 'rocketmq'
   args?: string[]
   env?: Record<string, string>
-  /** What its output says when it is ready. */
+  /** The server is ready when its output matches. */
   ready: RegExp
-  /** Seconds. The first start may fetch the server. */
+  /** The time limit of a start, in seconds. The first start may download the server. */
   within?: number
-  /** Where it keeps its data; a new temporary folder by default. */
+  /** The folder of its data; a new temporary folder by default. */
   dataDir?: string
 }
 
@@ -58,13 +58,13 @@ export async function startServer(options: ServerOptions): Promise<Server & { cl
     })
     child = mine
     let seen = ''
-    const said = (chunk: Buffer) => {
+    const record = (chunk: Buffer) => {
       output.push(chunk.toString())
       if (output.length > 200) output.shift()
       seen = (seen + chunk.toString()).slice(-100_000)
     }
-    mine.stdout.on('data', said)
-    mine.stderr.on('data', said)
+    mine.stdout.on('data', record)
+    mine.stderr.on('data', record)
     for (const end = Date.now() + within * 1_000; !ready.test(seen); await sleep(25)) {
       if (mine.exitCode !== null || mine.signalCode !== null || Date.now() > end) {
         throw new Error(`${name} did not get ready:\n${output.join('').slice(-3_000)}`)
@@ -100,7 +100,7 @@ export async function startServer(options: ServerOptions): Promise<Server & { cl
   }
 }
 
-/** A server of many threads answers for a moment longer: waits until each of them stands still. */
+/** A server with many threads may still answer for a moment: waits until all threads are stopped. */
 function stopped(child: ChildProcess | undefined): void {
   if (child?.pid === undefined) return
   child.kill('SIGSTOP')
@@ -110,7 +110,7 @@ function stopped(child: ChildProcess | undefined): void {
   for (const end = Date.now() + 1_000; Date.now() < end;) if (readdirSync(threads).every(stands)) return
 }
 
-/** Why the servers that need these programs cannot run here; false where they can. With CI=true nothing is skipped. */
+/** Why servers that need these programs cannot run here; false if they can. With CI=true nothing is skipped. */
 export function without(...programs: string[]): false | string {
   if (process.env['CI'] === 'true') return false
   const missing = programs.filter(program => spawnSync('sh', ['-c', `command -v ${program}`]).status !== 0)
@@ -118,8 +118,8 @@ export function without(...programs: string[]): false | string {
 }
 
 /**
- * Builds what several files of tests use, once for a run of them (INTEROP_RUN): a program that runs must not lose its classes
- * to the build of another file. Two that come at once wait for one another, where there is flock.
+ * Builds programs that several test files use, once per run (INTEROP_RUN): the build of another file must not replace the classes
+ * of a running program. Two builds at the same time wait for each other, if there is flock.
  */
 export async function built(name: string, command: string, ...args: string[]): Promise<void> {
   mkdirSync(cache, { recursive: true })

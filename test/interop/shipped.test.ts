@@ -1,4 +1,4 @@
-// One task, three ways: HTTP with a receipt, a Java service by Dubbo, a Kafka topic with a receipt from its consumer. The
+// One task, three downstreams: HTTP with a receipt, a Java service by Dubbo, a Kafka topic with a receipt from its consumer. The
 // handler and the Java service are those of examples/.
 import path from 'node:path'
 import t from 'tap'

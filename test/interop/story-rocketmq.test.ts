@@ -1,4 +1,4 @@
-// POST /tasks, a real RocketMQ, the Java consumer of examples/, its receipt: HANDLED; and a topic that is not there.
+// POST /tasks, a real RocketMQ, the Java consumer of examples/, its receipt: HANDLED; and a topic that does not exist.
 import path from 'node:path'
 import t from 'tap'
 import { freePort } from '../../src/embedded/port.ts'
@@ -20,7 +20,7 @@ t.test(
       DATA_DIR: folder(t),
       HANDLERS_DIR: path.resolve(import.meta.dirname, 'handlers'),
       BROKER_ROCKETMQ: `rocketmq://${login}@127.0.0.1:${port}`,
-      // Down, and nobody minds.
+      // These brokers are down, which must have no effect.
       BROKER_RABBITMQ: 'amqp://127.0.0.1:1',
       BROKER_KAFKA: 'kafka://127.0.0.1:1',
       BROKER_NATS: 'nats://127.0.0.1:1',

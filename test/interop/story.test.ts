@@ -1,4 +1,4 @@
-// The whole way through queues: POST /tasks, a real broker, a consumer, its receipt, HANDLED; and what goes wrong.
+// The whole path through queues: POST /tasks, a real broker, a consumer, its receipt, HANDLED; and failures on it.
 import { setTimeout as sleep } from 'node:timers/promises'
 import path from 'node:path'
 import t, { type Test } from 'tap'
@@ -17,11 +17,11 @@ import { without } from './server.ts'
 
 t.setTimeout(900_000)
 
-/** How long a broker is away, beside the time its start takes. */
+/** How long a broker is down, in addition to the time of its start. */
 const outageSeconds = Number(process.env['OUTAGE_SECONDS'] ?? 3)
 const handlers = path.resolve(import.meta.dirname, 'handlers')
 const variable = (name: string): string => `BROKER_${name.toUpperCase().replaceAll('-', '_')}`
-/** Nobody listens there: a broker that is down must not disturb the others. */
+/** Addresses without a server: a broker that is down must not disturb the others. */
 const nowhere: Record<string, string> = {
   rabbitmq: 'amqp://127.0.0.1:1',
   kafka: 'kafka://127.0.0.1:1',
@@ -78,7 +78,7 @@ for (const [name, { needs, start: startConsumer }] of Object.entries(consumers))
     t.ok((await post(url, 'one', `by.${name}`, { key: 'a' })).status < 300)
     const { body } = await recorded(url, 'one')
     t.match(body, { status: 'HANDLED', deliveries: [{ handledBy: 'receipt' }] })
-    // A broker that has just started may answer the first one too late.
+    // A broker that has just started may answer the first attempt too late.
     const { deliveries } = body as { deliveries: { attempts: { outcome: string }[] }[] }
     const attempts = deliveries[0]?.attempts ?? []
     t.ok(attempts.some(one => one.outcome === 'delivered'))
@@ -110,7 +110,7 @@ for (const [name, { needs, start: startConsumer }] of Object.entries(consumers))
     const ended = await eachOf(taskNos, taskNo => settled(url, taskNo))
     t.same(new Set(ended.map(each => each.body?.['status'])), new Set(['HANDLED']))
     t.equal(seen.size, 1_000)
-    // One more than once is explained by an attempt whose confirmation or receipt was lost on the way.
+    // A task arrives more than once only if the confirmation or receipt of an attempt was lost.
     const twice = [...seen.values()].filter(count => count > 1).length
     const again = ended.filter(each =>
       ((each.body?.['deliveries'] ?? []) as { attempt: number }[]).some(one => one.attempt > 1)

@@ -1,4 +1,4 @@
-// Brokers behind TLS, whose certificates an operator's own CA has signed: NODE_EXTRA_CA_CERTS, and a URL that ends in s.
+// Brokers behind TLS, with certificates of an operator's own CA: NODE_EXTRA_CA_CERTS, and a URL scheme that ends in s.
 import { createPrivateKey } from 'node:crypto'
 import { once } from 'node:events'
 import { writeFileSync } from 'node:fs'
@@ -14,7 +14,7 @@ import { freePorts, server, without } from './server.ts'
 
 t.setTimeout(600_000)
 
-/** TLS in front of a broker that speaks none; its port. */
+/** A TLS proxy in front of a broker without TLS. Returns its port. */
 async function veil(t: Test, port: number): Promise<number> {
   const front = createServer({ key, cert: good }, near => {
     const far = connect(port, '127.0.0.1')
@@ -124,7 +124,7 @@ for (const [name, { needs, url }] of Object.entries(ways))
         outcome: string
         reason?: string
       }
-      // The first one may be too late: a broker that has just started is slow.
+      // The first attempt may be too late: a broker that has just started is slow.
       const attempted = async (at: string, taskNo: string, is: (one: Attempt) => boolean) => {
         await postUntilTaken(() => at, { taskNo, messageCode: `by.${name}`, messageBody: { key: 'a' } })
         let attempts: Attempt[] = []

@@ -1,6 +1,6 @@
 import { defineHandler, env, url, z } from 'ackbox/handler'
 
-// Leases, receipt timeouts and backoffs of a second or so, so that a story of faults takes seconds.
+// Leases, receipt timeouts and backoffs of about a second, so that a story of faults takes only seconds.
 export default defineHandler({
   messageCode: 'test.fault',
   body: z.object({ n: z.int() }),

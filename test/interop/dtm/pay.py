@@ -1,4 +1,4 @@
-"""One payment with DTM's own client: from alice to bob and carol, whose accounts are elsewhere. It dies where it is told to."""
+"""One payment with DTM's own client: from alice to bob and carol, whose accounts are elsewhere. It kills itself at the moment `dies`."""
 import json
 import os
 import signal

@@ -1,4 +1,4 @@
-"""A shop as DTM's users write it: it answers query_prepared from the barrier, and takes the steps of messages behind it."""
+"""A shop as DTM's users write it: it answers query_prepared from the barrier, and handles the steps of messages behind the barrier."""
 import json
 import sys
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer

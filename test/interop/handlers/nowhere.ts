@@ -2,7 +2,7 @@ import { defineHandler, z } from 'ackbox/handler'
 
 const retry = { times: 2, backoff: '200ms' } as const
 
-/** Targets that are not there, on servers that are. */
+/** Targets that do not exist, on servers that run. */
 export default defineHandler({
   messageCode: 'nowhere',
   body: z.object({ only: z.string() }),

@@ -1,4 +1,4 @@
-// Answers of a receiver whose work fails, or outlasts the deadline; and receipts that are sent when their thread is interrupted. Usage: java -cp … Answers.java JDBC_URL SECRET BODY HEADER=VALUE…
+// Answers of a receiver whose work fails, or exceeds the deadline; and receipts whose sending thread is interrupted. Usage: java -cp … Answers.java JDBC_URL SECRET BODY HEADER=VALUE…
 
 import ackbox.sdk.Ackbox;
 import ackbox.sdk.Connect;
@@ -21,7 +21,7 @@ import java.util.stream.Collectors;
 public class Answers {
   static String[] given;
   static Receiver points;
-  /** Of the request at hand: its work goes on only then. */
+  /** Released when the current request is answered: its work continues only then. */
   static volatile CountDownLatch answered;
 
   public static void main(String[] args) throws Exception {
@@ -31,7 +31,7 @@ public class Answers {
       System.out.println(points.answer(headers()::get, args[2].getBytes(StandardCharsets.UTF_8), (own, delivery) -> {
         throw new Receiver.Retry(after);
       }).headers());
-    // As the server does at a deadlock, whose error this work does not heed; and one that a library has wrapped.
+    // A rollback, as the server does at a deadlock, whose error this work ignores; then a deadlock error that a library has wrapped.
     answer((own, delivery) -> {
       try (Statement statement = own.createStatement()) {
         statement.execute("rollback");
@@ -60,7 +60,7 @@ public class Answers {
     System.out.println(points.answer(headers()::get, given[2].getBytes(StandardCharsets.UTF_8), work).status());
   }
 
-  /** While the first of three is sent: the others are left as they are. */
+  /** The thread is interrupted while it sends the first of three receipts: the other two stay unchanged. */
   static void interrupted() throws Exception {
     Connect connect = () -> DriverManager.getConnection(given[0]);
     try (ServerSocket ackbox = new ServerSocket(0); Connection connection = connect.open(); Statement statement = connection.createStatement()) {
@@ -81,7 +81,7 @@ public class Answers {
     }
   }
 
-  /** As a servlet container does, which gives the request to the next one. */
+  /** As in a servlet container, which reuses the request object for the next request. */
   static void recycled(Receiver.Work work) throws Exception {
     Map<String, String> headers = headers();
     CountDownLatch isAnswered = answered = new CountDownLatch(1);

@@ -1,4 +1,4 @@
-// The client against a server that misbehaves as its path says. Usage: java -cp … Client.java URL
+// The client against a server that misbehaves according to the path. Usage: java -cp … Client.java URL
 
 import ackbox.sdk.Ackbox;
 import ackbox.sdk.AckboxException;
@@ -10,12 +10,12 @@ public class Client {
 
   public static void main(String[] args) {
     url = args[0];
-    // A proxy's page, and JSON that is no task.
+    // A proxy's HTML page, and JSON that is not a task.
     post("page", null);
     post("other", null);
-    // Headers, and half a body.
+    // Headers and half a body.
     post("stall", null);
-    // As it is in a file, and one that no header takes.
+    // A key with the newline of its file, and a key that is invalid in a header.
     post("key", "ak_secret\n");
     try {
       new Ackbox(url, "ak_sec\nret");

@@ -1,4 +1,4 @@
-// Writes and posts a task with every member that the SDK has. Usage: java -cp … Members.java JDBC_URL ACKBOX_URL
+// Writes and posts a task with every member of the SDK. Usage: java -cp … Members.java JDBC_URL ACKBOX_URL
 
 import ackbox.sdk.Ackbox;
 import ackbox.sdk.Outbox;

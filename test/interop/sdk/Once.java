@@ -1,4 +1,4 @@
-// Takes the message of a queue twice, and then what it must not take. Usage: java -cp … Once.java JDBC_URL SECRET BODY HEADER=VALUE…
+// Handles the message of a queue twice, then messages that it must refuse. Usage: java -cp … Once.java JDBC_URL SECRET BODY HEADER=VALUE…
 
 import ackbox.sdk.Ackbox;
 import ackbox.sdk.Barrier;
@@ -31,14 +31,14 @@ public class Once {
     try (Connection connection = DriverManager.getConnection(args[0])) {
       take(points, connection, headers, args[2]);
       connection.setAutoCommit(false);
-      // As the server does at a deadlock, whose error this work does not heed.
+      // As the server does at a deadlock, whose error this work ignores.
       take(points, connection, headers, args[2], (own, delivery) -> {
         try (Statement statement = own.createStatement()) {
           statement.execute("rollback");
         }
         return null;
       });
-      // As Spring does when its method throws a checked exception.
+      // Commits after a checked exception, as Spring does.
       try {
         points.once(connection, headers::get, args[2].getBytes(StandardCharsets.UTF_8), (own, delivery) -> {
           throw new IOException("the warehouse is away");
@@ -57,7 +57,7 @@ public class Once {
     }
   }
 
-  /** Old rows go, though another transaction is still open. */
+  /** Old rows are removed, although another transaction is still open. */
   static void prune(Receiver points, Connection connection, String url) throws Exception {
     try (Connection other = DriverManager.getConnection(url); Statement own = connection.createStatement(); Statement open = other.createStatement()) {
       own.executeUpdate("update ackbox_received set forget_after = '2026-01-01'");
@@ -73,7 +73,7 @@ public class Once {
     }
   }
 
-  /** A check that fails, as here without its table, leaves a pool's connection as it was. */
+  /** A failed check (here without its table) leaves the pool's connection unchanged. */
   static void unchanged(Connection connection) throws Exception {
     Connection pooled = (Connection) Proxy.newProxyInstance(Once.class.getClassLoader(), new Class<?>[] {Connection.class}, (proxy, method, args) ->
         method.getName().equals("close") ? null : method.invoke(connection, args));

@@ -1,4 +1,4 @@
-// What SpringOutbox must not let through. Usage: java -cp … Springs.java JDBC_URL
+// The calls that SpringOutbox must refuse. Usage: java -cp … Springs.java JDBC_URL
 
 import ackbox.sdk.Task;
 import ackbox.sdk.spring.SpringOutbox;
@@ -28,7 +28,7 @@ public class Springs {
 
   public static void main(String[] args) {
     url = args[0];
-    // That of a program in one file: Spring makes its proxies there.
+    // The class loader of a single-file program: Spring needs it to make its proxies.
     Thread.currentThread().setContextClassLoader(Springs.class.getClassLoader());
     try (var context = new AnnotationConfigApplicationContext(Config.class)) {
       jdbc = new JdbcTemplate(context.getBean(DriverManagerDataSource.class));
@@ -39,20 +39,20 @@ public class Springs {
       }
       late(context.getBean(SpringOutbox.class), context.getBean(DataSourceTransactionManager.class));
     }
-    // The transaction is of another data source, however it is called.
+    // The transaction belongs to another data source, though with the same URL.
     var other = new TransactionTemplate(new DataSourceTransactionManager(new DriverManagerDataSource(url)));
     try {
       other.executeWithoutResult(status -> new SpringOutbox(jdbc.getDataSource(), null).put(Task.of("order.paid", "{}")));
     } catch (IllegalTransactionStateException refused) {
       System.out.println("refused outside its transaction");
     }
-    // The manager looks behind the proxy.
+    // The transaction manager uses the data source behind the proxy.
     var own = new TransactionTemplate(new DataSourceTransactionManager(jdbc.getDataSource()));
     own.executeWithoutResult(status -> {
       new SpringOutbox(new TransactionAwareDataSourceProxy(jdbc.getDataSource()), null).put(Task.of("order.paid", "{}"));
       status.setRollbackOnly();
     });
-    // A pool whose connections have no autocommit to switch off.
+    // A pool whose connections already have autocommit off.
     var manual = new DriverManagerDataSource(url) {
       @Override
       protected Connection getConnectionFromDriver(Properties given) throws SQLException {
@@ -67,7 +67,7 @@ public class Springs {
     System.out.println("rows " + jdbc.queryForObject("select count(*) from ackbox_outbox", Integer.class));
   }
 
-  /** In the callbacks of a transaction, which Spring calls active until the last of them has run. */
+  /** Writes in the callbacks of a transaction. Spring reports it as active until the last callback has run. */
   static void late(SpringOutbox outbox, DataSourceTransactionManager manager) {
     var joined = new TransactionTemplate(manager);
     var other = with(manager, TransactionDefinition.PROPAGATION_REQUIRES_NEW);
@@ -128,7 +128,7 @@ public class Springs {
       this.outbox = outbox;
     }
 
-    /** No database takes this key. */
+    /** The database refuses this key. */
     @Override
     @Transactional
     public void pay() {

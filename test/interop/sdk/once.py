@@ -1,4 +1,4 @@
-# Takes the message of a queue twice, and then what it must not take. Usage: python3 once.py '{"url":…,"secret":…,"headers":{…},"body":…}'
+# Handles the message of a queue twice, then messages that it must refuse. Usage: python3 once.py '{"url":…,"secret":…,"headers":{…},"body":…}'
 import json
 import os
 import sys
@@ -49,7 +49,7 @@ def take(connection, work, body=body):
 
 
 class SlowToClose:
-    """Its connection is given back after the deadline."""
+    """A connection whose close ends after the deadline."""
 
     def __init__(self):
         self.connection = connect()
@@ -63,7 +63,7 @@ class SlowToClose:
 
 
 def ended(cursor, body):
-    cursor.execute("rollback")  # as the server does at a deadlock, whose error this work does not heed
+    cursor.execute("rollback")  # as the server does at a deadlock, whose error this work ignores
 
 
 def deadlocked(cursor, body):
@@ -91,7 +91,7 @@ for secrets in [], [""], ["whsec_"], ["whsec_c2hvcnQ="], [given["secret"] + "?"]
         if any(secret and secret[6:] in str(error) for secret in secrets if secret != "whsec_"):
             print("named", secrets)
 
-# A time that no number holds, and a database that is away.
+# A timestamp that is too long for a number, and a database that is not reachable.
 print(points.answer({**given["headers"], "webhook-timestamp": "9" * 5_000}, body, grant)[0])
 points.connect = lambda: 1 / 0
 print(points.answer(given["headers"], body, grant)[0])

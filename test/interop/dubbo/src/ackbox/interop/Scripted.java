@@ -9,7 +9,7 @@ import java.util.TreeMap;
 import org.apache.dubbo.common.utils.JsonUtils;
 import org.apache.dubbo.rpc.RpcContext;
 
-/** Tells a URL of each call, with what it saw, and does what the answer says. */
+/** Posts each call, with its body and attachments, to a URL, and does what the answer requests. */
 class Scripted implements ScriptedService {
   private static final HttpClient http = HttpClient.newHttpClient();
   private final URI script;
