@@ -1,4 +1,4 @@
-// npm run licences [-- --check]: writes docs/licences.md from the lock file, or checks that it is current. Fails on a licence outside the list.
+// npm run licences [-- --check]: writes docs/licences.md from the lock file, or checks it. A licence that is not in the list fails.
 import { existsSync, readFileSync, writeFileSync } from 'node:fs'
 import path from 'node:path'
 import { packageRoot } from '../src/runtime/package.ts'

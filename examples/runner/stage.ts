@@ -40,8 +40,8 @@ export interface Stage {
   /** Polls until `look` is true. */
   until(what: string, look: () => Promise<boolean>): Promise<void>
   /**
-   * Runs `work(from, to)` for 1 to `count`; it resolves when that part is done. With --kill there are as many parts as kills, and one program
-   * is killed in each.
+   * Runs `work(from, to)` for 1 to `count`; it resolves when that part is done. With --kill there are as many parts as kills, and one
+   * program is killed in each.
    */
   work(count: number, work: (from: number, to: number) => Promise<void>): Promise<void>
 }

@@ -5,8 +5,8 @@ import { ddl as producerTables } from 'ackbox/producer'
 export const initial = { book: 1_000, lamp: 8 }
 
 /**
- * A freeze is FROZEN, and then RELEASED_SOLD or RELEASED_UNSOLD for ever. `is_held`: its payment is in progress, and its time limit no longer
- * applies.
+ * A freeze is FROZEN, and then RELEASED_SOLD or RELEASED_UNSOLD for ever. `is_held`: its payment is in progress, and its time limit no
+ * longer applies.
  */
 export const stockTables = `${producerTables.postgres} ${consumerTables.postgres}
 create table stock (

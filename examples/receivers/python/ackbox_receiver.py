@@ -62,7 +62,7 @@ class Receiver:
         self.deadline_s = deadline_s
 
     def verify(self, headers, body, tolerance_s=TOLERANCE_S):
-        """Standard Webhooks: HMAC-SHA256 over id.timestamp.body, byte for byte. `tolerance_s` None: any age. It does not use the database."""
+        """Standard Webhooks: HMAC-SHA256 over id.timestamp.body, byte for byte. `tolerance_s` None: any age. Without the database."""
         webhook_id, timestamp = headers.get("webhook-id"), headers.get("webhook-timestamp") or ""
         if not webhook_id or not re.fullmatch("[0-9]{1,12}", timestamp):
             return False
@@ -78,8 +78,8 @@ class Receiver:
 
     def once(self, cursor, headers, body, work, wants_receipt=lambda: True):
         """
-        For a message of a queue, inside a transaction: (True, result) for the first, (False, stored result) for a repeat. A repeat waits until the
-        first has ended. Acknowledge the message after the commit, also a repeat. Raises NotTaken before any statement.
+        For a message of a queue, inside a transaction: (True, result) for the first, (False, stored result) for a repeat. A repeat waits
+        until the first has ended. Acknowledge the message after the commit, also a repeat. Raises NotTaken before any statement.
         """
         # It may have waited in the queue for long: its age is checked by ackbox-forget-after instead.
         if not self.verify(headers, body, tolerance_s=None):
@@ -257,8 +257,8 @@ class Receiver:
             if self.dialect == "postgres":
                 cursor.execute(f"{of} {due} 1 for update skip locked", (self.consumer,))
             else:
-                # Reads without a lock, then locks by id: a locking read of a small table reads all of it, waits for receipts of open transactions,
-                # and blocks other writers.
+                # Reads without a lock, then locks by id: a locking read of a small table reads all of it, waits for receipts of open
+                # transactions, and blocks other writers.
                 cursor.execute(f"select id from ackbox_receipt_outbox {due} 10", (self.consumer,))
                 ids = ", ".join(str(row[0]) for row in cursor.fetchall())
                 if not ids:

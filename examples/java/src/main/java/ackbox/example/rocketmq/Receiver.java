@@ -18,8 +18,8 @@ import org.apache.rocketmq.client.apis.consumer.FilterExpression;
 import org.apache.rocketmq.client.apis.message.MessageView;
 
 /**
- * A downstream of Ackbox behind RocketMQ 5: handles a delivery once, by its webhook-id, then sends its receipt. It accepts any record of the
- * topic: {@code ackbox.sdk.Receiver.once} also checks signatures, and stores the ids in the transaction of the work.
+ * A downstream of Ackbox behind RocketMQ 5: handles a delivery once, by its webhook-id, then sends its receipt. It accepts any record of
+ * the topic: {@code ackbox.sdk.Receiver.once} also checks signatures, and stores the ids in the transaction of the work.
  *   ENDPOINTS=127.0.0.1:8081 TOPIC=order-paid GROUP=points ACKBOX_URL=http://127.0.0.1:3000 [ACCESS_KEY= SECRET_KEY=]
  */
 public final class Receiver {
@@ -57,8 +57,8 @@ public final class Receiver {
   }
 
   /**
-   * A repeated id was handled before, but our receipt may be lost: send it again, without handling the task twice. One at a time: a duplicate
-   * that arrives during the work must not confirm it.
+   * A repeated id was handled before, but our receipt may be lost: send it again, without handling the task twice. One at a time: a
+   * duplicate that arrives during the work must not confirm it.
    */
   private static synchronized void handleOnce(String id, String body) {
     if (handled.contains(id)) {

@@ -19,8 +19,8 @@ import java.util.concurrent.Executors;
 
 /**
  * Half messages on JDBC: POST /pay/TASK_NO pays an order; with ?card=refused it is refused after its account was charged. Ackbox checks at
- * POST /check. Usage: JDBC_URL ACKBOX_URL ACKBOX_KEY CHECK_SECRET PORT java ackbox.example.HalfShop. In production: a pool for JDBC_URL, and
- * Barrier.prune once a day.
+ * POST /check. Usage: JDBC_URL ACKBOX_URL ACKBOX_KEY CHECK_SECRET PORT java ackbox.example.HalfShop. In production: a pool for JDBC_URL,
+ * and Barrier.prune once a day.
  */
 public final class HalfShop {
     static final Map<String, String> ENV = System.getenv();

@@ -14,8 +14,8 @@ import org.springframework.transaction.annotation.EnableTransactionManagement;
 import org.springframework.transaction.annotation.Transactional;
 
 /**
- * Spring. Pays order 1 and order 2; the card of order 2 is refused after its row was written. Usage: SpringShop outbox JDBC_URL, or SpringShop enqueue
- * JDBC_URL ACKBOX_URL
+ * Spring. Pays order 1 and order 2; the card of order 2 is refused after its row was written. Usage: SpringShop outbox JDBC_URL, or
+ * SpringShop enqueue JDBC_URL ACKBOX_URL
  */
 public final class SpringShop {
     public static void main(String[] args) {

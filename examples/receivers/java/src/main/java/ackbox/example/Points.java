@@ -19,8 +19,8 @@ import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 
 /**
- * A receiver that grants points once: JDBC_URL SIGNING_SECRET ACKBOX_URL PORT java ackbox.example.Points. In production: a pool for JDBC_URL,
- * and {@code POINTS.prune()} once a day.
+ * A receiver that grants points once: JDBC_URL SIGNING_SECRET ACKBOX_URL PORT java ackbox.example.Points. In production: a pool for
+ * JDBC_URL, and {@code POINTS.prune()} once a day.
  */
 public class Points {
   static final int MAX_BYTES = 1_048_576;
