@@ -22,6 +22,8 @@ UNFINISHED = '"unfinished %s"'
 
 # Final answers to a receipt: a wrong or old token, a removed or deleted task, an invalid receipt.
 REFUSED = (400, 401, 404, 409, 413, 422)
+# These answers of Ackbox say that the URL is wrong.
+MISADDRESSED = ("NOT_FOUND", "UNAUTHORIZED")
 
 
 class NoRedirects(urllib.request.HTTPRedirectHandler):
@@ -32,6 +34,16 @@ class NoRedirects(urllib.request.HTTPRedirectHandler):
 
 
 no_redirects = urllib.request.build_opener(NoRedirects)
+
+
+def is_from_callback(answer):
+    """A proxy, or another path, refuses with another body. The receipt must not be lost because of it."""
+    try:
+        problem = json.loads(answer.read(65_536))
+    except (ValueError, OSError, http.client.HTTPException):
+        return False
+    code = problem.get("code") if isinstance(problem, dict) else None
+    return isinstance(code, str) and code not in MISADDRESSED
 
 
 class Retry(Exception):
@@ -286,9 +298,10 @@ class Receiver:
             with no_redirects.open(request, timeout=10):
                 return True
         except urllib.error.HTTPError as error:
-            if error.code in REFUSED:
+            is_refused = error.code in REFUSED and is_from_callback(error)
+            if is_refused:
                 print("ackbox_receiver: the receipt", receipt, "was answered", error.code, flush=True)
-            return error.code in REFUSED
+            return is_refused
         except (OSError, http.client.HTTPException):
             return False
 
