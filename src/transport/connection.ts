@@ -123,7 +123,11 @@ export function link<Client>(
     },
 
     drop(client) {
-      if (live?.client === client) live.end()
+      if (live?.client !== client) return
+      // The end of a silent socket can take seconds. The next send must not get it.
+      live.end()
+      live = undefined
+      if (!closing.signal.aborted) trouble('connection_closed')
     },
 
     close() {
