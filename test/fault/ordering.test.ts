@@ -22,7 +22,7 @@ const moments: Failpoint[] = [
 ]
 
 /** For each key, its tasks in the order of their first request. */
-function firsts(requests: readonly (SinkRequest & { well?: boolean })[]): Map<string, string[]> {
+function firsts(requests: readonly SinkRequest[]): Map<string, string[]> {
   const order = new Map<string, string[]>()
   for (const { headers } of requests) {
     const taskNo = String(headers['ackbox-task-no'])
