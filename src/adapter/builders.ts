@@ -1,5 +1,5 @@
 // Query builders and ORMs. No library is imported: each function checks the handle for the members that it uses.
-import { unlike } from './drivers.ts'
+import { wrongHandle } from './drivers.ts'
 import { AdapterError, type Database, type Dialect, type Row, type Tx, type Value } from './transaction.ts'
 
 /** The handle that a library's `transaction(work)` passes to the work, or the given handle itself. */
@@ -173,7 +173,7 @@ interface Library<Handle> {
 /** The only cast of a library's handle, followed by a check of its members. */
 function database<Handle, Inner>(from: object, library: Library<Handle>): Database<Inner> {
   const handle = from as Handle
-  if (!library.fits(handle)) throw unlike(library.name, library.wanted)
+  if (!library.fits(handle)) throw wrongHandle(library.name, library.wanted)
   const dialect = library.dialect(handle)
   const within = (native: Handle): Tx => ({
     dialect,

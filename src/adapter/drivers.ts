@@ -27,7 +27,7 @@ interface PgPool extends PgClient {
 /** For `pg`: pass a client in a transaction, or a pool where a database is needed. */
 export function fromPg<From extends object>(from: From): Database<PgNative<From>> {
   const handle = from as unknown as PgClient | PgPool
-  if (typeof handle.query !== 'function') throw unlike('fromPg', 'a client or a pool of pg')
+  if (typeof handle.query !== 'function') throw wrongHandle('fromPg', 'a client or a pool of pg')
   const pool = 'totalCount' in handle ? handle : undefined
   const within = (client: PgClient): Tx => ({
     dialect: 'postgres',
@@ -67,7 +67,8 @@ export function fromMysql2<From extends object>(from: From): Database<Mysql2Nati
     return typeof promise === 'function' ? promise.call(native) : (native as Mysql2Connection)
   }
   const handle = promised(from)
-  if (typeof handle.execute !== 'function') throw unlike('fromMysql2', 'a connection or a pool of mysql2')
+  if (typeof handle.execute !== 'function')
+    throw wrongHandle('fromMysql2', 'a connection or a pool of mysql2')
   const pool = 'getConnection' in handle ? handle : undefined
   const within = (connection: Mysql2Connection): Tx => ({
     dialect: 'mysql',
@@ -150,6 +151,6 @@ class WorkFailed extends Error {
   }
 }
 
-export function unlike(name: string, wanted: string): AdapterError {
+export function wrongHandle(name: string, wanted: string): AdapterError {
   return new AdapterError(`${name} takes ${wanted}, and was given something else.`)
 }

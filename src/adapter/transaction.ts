@@ -53,7 +53,7 @@ const outside =
  * Throws unless the statements of `tx` run in one transaction. PostgreSQL accepts LOCK TABLE only in a transaction, and an INSERT takes
  * the same `lock` anyway. Outside a transaction, MySQL drops a savepoint at the end of its statement.
  */
-export async function insist(tx: Tx, lock: string): Promise<void> {
+export async function requireTransaction(tx: Tx, lock: string): Promise<void> {
   if (tx.refusal !== undefined) throw new AdapterError(`${tx.refusal}: ${outside}`)
   if (await isInside(tx, lock)) return
   throw new AdapterError(`This is a connection outside a transaction, or a pool: ${outside}`)

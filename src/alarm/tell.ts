@@ -43,9 +43,9 @@ export async function routeAlarms(
   return claimed.length
 }
 
-export interface TellDeps {
+export interface SendDeps {
   sql: Sql
-  metrics: Pick<Metrics, 'alarmTold'>
+  metrics: Pick<Metrics, 'alarmSent'>
   log: Logger
   signal: AbortSignal
 }
@@ -59,8 +59,8 @@ const leaseMs = 15_000
 const repeatMs = 300_000
 
 /** Sends one message that is due in this channel, and never loses it. False: no message is due, or the rate limit allows none now. */
-export async function tellChannel(
-  deps: TellDeps,
+export async function sendDueMessage(
+  deps: SendDeps,
   channel: AlarmChannel,
   looksForEnd: boolean
 ): Promise<boolean> {
@@ -80,7 +80,7 @@ export async function tellChannel(
   }
   const message = messageOf(group, sends)
   const result = await channel.send(message, signal)
-  metrics.alarmTold(channel.name, result === true ? 'accepted' : 'failed')
+  metrics.alarmSent(channel.name, result === true ? 'accepted' : 'failed')
   if (result !== true) {
     const { reason, holdMs = 0 } = result
     const againMs = Math.max(holdMs, Math.min(60, 2 ** Math.min(group.tries, 6)) * 1_000)

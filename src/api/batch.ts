@@ -32,11 +32,11 @@ export async function acceptBatch(deps: ApiDeps, bytes: Buffer, context: Request
     sinceTurn = 0
     await turn()
   }
-  const ifNew = checked.flatMap(one => (one instanceof Problem || !one.ifNew ? [] : [one.asked]))
+  const ifNew = checked.flatMap(one => (one instanceof Problem || !one.ifNew ? [] : [one.taskRequest]))
   const isKnown = await knownAmong(deps, context.caller, ifNew)
   for (const [index, one] of checked.entries())
-    if (!(one instanceof Problem) && one.ifNew && !isKnown(one.asked)) checked[index] = one.ifNew
-  const requests = checked.flatMap(one => (one instanceof Problem ? [] : [one.asked]))
+    if (!(one instanceof Problem) && one.ifNew && !isKnown(one.taskRequest)) checked[index] = one.ifNew
+  const requests = checked.flatMap(one => (one instanceof Problem ? [] : [one.taskRequest]))
   // Other requests have run since the last check, perhaps with batches, too.
   refuseOverload(deps)
   const accepted = (requests.length === 0 ? [] : await deps.acceptMany(requests)).values()
@@ -48,22 +48,22 @@ export async function acceptBatch(deps: ApiDeps, bytes: Buffer, context: Request
   const results = checked.map((one, index) => {
     if (one instanceof Problem) return refuse(one, index, taskNoOf(tasks[index]))
     const task = result(one, accepted.next().value, codes, `/tasks/${index}`)
-    return task instanceof Problem ? refuse(task, index, one.asked.taskNo) : task
+    return task instanceof Problem ? refuse(task, index, one.taskRequest.taskNo) : task
   })
   return `{"results":[${results.join()}]}`
 }
 
 function result(
-  { asked }: CheckedTask,
+  { taskRequest }: CheckedTask,
   accepted: AcceptResult | undefined,
   codes: readonly string[],
   at: string
 ): string | Problem {
   if (!accepted) throw new Error('acceptMany answered for fewer tasks than it was given')
-  const task = attempt(() => acceptedTask(accepted, asked.messageCode, codes, at))
+  const task = attempt(() => acceptedTask(accepted, taskRequest.messageCode, codes, at))
   if (task instanceof Problem) return task
   const status = accepted.kind === 'created' ? 201 : 200
-  return `{"taskNo":${JSON.stringify(asked.taskNo)},"status":${status},"task":${taskText(task)}}`
+  return `{"taskNo":${JSON.stringify(taskRequest.taskNo)},"status":${status},"task":${taskText(task)}}`
 }
 
 /** The taskNo as posted, so that the caller recognises it. Undefined if it is malformed: such text is not echoed. */

@@ -61,14 +61,14 @@ export function handlerRoutes(app: App, deps: ApiDeps): void {
       const { messageCode } = request.params
       const { handlers, refusal } = deps
       const value = { ...fit(dryRunBody, read.value), messageCode }
-      const { asked } = readTaskRequest(value, read, 0, '', {
+      const { taskRequest } = readTaskRequest(value, read, 0, '', {
         caller,
         handlers,
         refusal,
         traceparent: null,
         now: deps.now()
       })
-      const made = await deps.dryRun(asked)
+      const made = await deps.dryRun(taskRequest)
       if (made === 'unknown_code')
         throw refusalProblem({ kind: 'unknown_code' }, messageCode, codesFor(caller, handlers), '')
       if ('kind' in made) throw refusalProblem(made, messageCode, codesFor(caller, handlers), '')

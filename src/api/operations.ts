@@ -8,7 +8,7 @@ import type { ApiDeps } from './deps.ts'
 import { redeliverAllExamples } from './examples.ts'
 import { unknownCode, unknownDownstream } from './problem.ts'
 import { downstream, instant, isUuid, messageCode, rfc3339 } from './requests.ts'
-import { fingerprint, narrowing, page, upsideDown } from './queries.ts'
+import { fingerprint, narrowing, page, spanError } from './queries.ts'
 import { keyed, refusals, unreadable } from './responses.ts'
 import { natural, time } from './task-answer.ts'
 import type { App } from './typed.ts'
@@ -118,7 +118,7 @@ export function operationRoutes(app: App, deps: ApiDeps): void {
       if (filter.bizKey !== undefined && filter.bizType === undefined)
         throw new Problem('INVALID', 'set bizType too', { pointer: '/filter/bizKey' })
       if (exact.from !== undefined && exact.to !== undefined && exact.to <= exact.from)
-        throw new Problem('INVALID', upsideDown.error, { pointer: '/filter/to' })
+        throw new Problem('INVALID', spanError.error, { pointer: '/filter/to' })
       const selection = {
         filter: defined(exact),
         messageCodes: caller.messageCodes

@@ -5,7 +5,7 @@ import { callerOf } from './auth.ts'
 import { pageOf } from './deliveries.ts'
 import type { ApiDeps } from './deps.ts'
 import { bizText } from './requests.ts'
-import { isSpan, page, upsideDown } from './queries.ts'
+import { isSpan, page, spanError } from './queries.ts'
 import { keyed, refusals } from './responses.ts'
 import type { App } from './typed.ts'
 import { Problem } from '../runtime/errors.ts'
@@ -55,7 +55,7 @@ const auditQuery = z
     cursor: page.cursor,
     limit: page.limit
   })
-  .refine(isSpan, upsideDown)
+  .refine(isSpan, spanError)
 
 export function operatorRoutes(app: App, deps: ApiDeps): void {
   app.get(

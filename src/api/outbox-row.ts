@@ -16,8 +16,8 @@ export function outboxReader(handlers: ReadonlyMap<string, LoadedHandler>, log: 
   return {
     read(row) {
       try {
-        const { asked, ifNew } = checkedRow(row, { handlers, refusal })
-        return { asked, ifNew: ifNew && bodyOf(ifNew) }
+        const { taskRequest, ifNew } = checkedRow(row, { handlers, refusal })
+        return { taskRequest, ifNew: ifNew && bodyOf(ifNew) }
       } catch (err) {
         return { problem: bodyOf(problemOf(err)) }
       }
@@ -64,13 +64,13 @@ function checkedRow(row: OutboxRow, known: Pick<RequestContext, 'handlers' | 're
     // A task that was in time at its insert is not late because it waited for us.
     now: row.createdAt
   }
-  const { asked, ifNew } = readTaskRequest(envelope, read, 0, '', by)
-  const { start } = asked
+  const { taskRequest, ifNew } = readTaskRequest(envelope, read, 0, '', by)
+  const { start } = taskRequest
   return {
-    asked:
+    taskRequest:
       start && 'delayMs' in start
-        ? { ...asked, start: { at: new Date(row.createdAt.getTime() + start.delayMs) } }
-        : asked,
+        ? { ...taskRequest, start: { at: new Date(row.createdAt.getTime() + start.delayMs) } }
+        : taskRequest,
     ifNew
   }
 }

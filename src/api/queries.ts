@@ -23,7 +23,7 @@ interface Span {
 }
 /** False for a span that can contain nothing. */
 export const isSpan = ({ from, to }: Span): boolean => from === undefined || to === undefined || from < to
-export const upsideDown = { path: ['to'], error: 'must be after from' }
+export const spanError = { path: ['to'], error: 'must be after from' }
 const statuses = Object.keys(statusNumber) as [Status, ...Status[]]
 
 export const page = {
@@ -75,7 +75,7 @@ export const taskQuery = z
     bizType: narrowing.bizType.describe('With bizKey and without `from`, all tasks are searched.'),
     ...page
   })
-  .refine(isSpan, upsideDown)
+  .refine(isSpan, spanError)
 export const deliveryQuery = z
   .strictObject({
     status: z.enum(statuses).optional(),
@@ -86,7 +86,7 @@ export const deliveryQuery = z
     ...narrowing,
     ...page
   })
-  .refine(isSpan, upsideDown)
+  .refine(isSpan, spanError)
 const { messageCode: ofCode, cursor, limit } = page
 export const rejectedQuery = z.strictObject({ messageCode: ofCode, cursor, limit })
 export const keyQuery = z.strictObject({
@@ -109,4 +109,4 @@ export const alarmQuery = z
     from: time.optional().describe('Raised at or after. Default: the last 24 hours.'),
     to: time.optional().describe('Raised before.')
   })
-  .refine(isSpan, upsideDown)
+  .refine(isSpan, spanError)

@@ -3,7 +3,7 @@ import { callerOf, requireCode } from './auth.ts'
 import { fit, readBody } from './body.ts'
 import type { ApiDeps } from './deps.ts'
 import { archiveExamples } from './examples.ts'
-import { count, fingerprint as fingerprintForm, flag, isSpan, time, upsideDown } from './queries.ts'
+import { count, fingerprint as fingerprintForm, flag, isSpan, time, spanError } from './queries.ts'
 import { downstream, messageCode } from './requests.ts'
 import { failuresAnswer, keyed, refusals, statsAnswer } from './responses.ts'
 import type { App } from './typed.ts'
@@ -27,7 +27,7 @@ const statsQuery = z
     messageCode: messageCode.optional(),
     downstream: downstream.optional()
   })
-  .refine(isSpan, upsideDown)
+  .refine(isSpan, spanError)
 const failureQuery = z
   .strictObject({
     from: time.optional().describe('FAILED at or after. Default: the last 24 hours.'),
@@ -38,7 +38,7 @@ const failureQuery = z
     archived: flag.optional().describe('true: only archived groups. Default: only the others.'),
     limit: count(1, 200).optional().describe('Maximum number of groups. Default: 50.')
   })
-  .refine(isSpan, upsideDown)
+  .refine(isSpan, spanError)
 const fingerprintParams = z.strictObject({
   fingerprint: z.string().meta({ example: '0123456789abcdef' })
 })

@@ -26,7 +26,7 @@ export interface RequestContext {
 
 /** One posted task. `ifNew` is a refusal for new tasks only: an accepted task stays accepted. */
 export interface CheckedTask {
-  asked: TaskRequest
+  taskRequest: TaskRequest
   ifNew: Problem | null
 }
 
@@ -56,7 +56,7 @@ export function readTaskRequest(
   if (always.length > 0) throw allWrong([...always, ...forNew], task, posted, by)
   const text = read.bodyText(index) ?? ''
   return {
-    asked: {
+    taskRequest: {
       taskNo: task.taskNo ?? defaultTaskNo(task.messageCode, task.sceneType ?? '', text),
       messageCode: task.messageCode,
       sceneType: task.sceneType ?? '',

@@ -68,11 +68,11 @@ export function taskRoutes(app: App, deps: ApiDeps): void {
       const by = contextOf(request)
       let text: string
       try {
-        const { asked, ifNew } = readTaskRequest(read.value, read, 0, '', by)
+        const { taskRequest, ifNew } = readTaskRequest(read.value, read, 0, '', by)
         // A task that was accepted in time stays known, however late it is posted again.
-        if (ifNew && !(await knownAmong(deps, by.caller, [asked]))(asked)) throw ifNew
-        const accepted = await deps.accept(asked)
-        text = taskText(acceptedTask(accepted, asked.messageCode, codesFor(by.caller, deps.handlers)))
+        if (ifNew && !(await knownAmong(deps, by.caller, [taskRequest]))(taskRequest)) throw ifNew
+        const accepted = await deps.accept(taskRequest)
+        text = taskText(acceptedTask(accepted, taskRequest.messageCode, codesFor(by.caller, deps.handlers)))
         reply.code(accepted.kind === 'created' ? 201 : 200)
       } catch (error) {
         countRefused(deps, read.value, error)

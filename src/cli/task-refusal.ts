@@ -30,7 +30,7 @@ export function refusalOf(
     const read = readJson(Buffer.from(text), 'task')
     const caller = { name: 'import', messageCodes: null, scopes: [] }
     const refusal = refusalBy(handlers, silent)
-    const { asked, ifNew } = readTaskRequest(read.value, read, 0, '', {
+    const { taskRequest, ifNew } = readTaskRequest(read.value, read, 0, '', {
       caller,
       handlers,
       refusal,
@@ -38,13 +38,13 @@ export function refusalOf(
       now: new Date()
     })
     if (ifNew) throw ifNew
-    const refused = refusal(asked)
-    if (refused) return bodyOf(refusalProblem(refused, asked.messageCode, [...handlers.keys()], ''))
-    const content = asked.contentHash.slice(0, 12)
-    const first = contents.get(asked.taskNo)
+    const refused = refusal(taskRequest)
+    if (refused) return bodyOf(refusalProblem(refused, taskRequest.messageCode, [...handlers.keys()], ''))
+    const content = taskRequest.contentHash.slice(0, 12)
+    const first = contents.get(taskRequest.taskNo)
     if (first !== undefined && first !== content)
       return problemBody('TASK_CONFLICT', 'another row has this taskNo, with other content')
-    contents.set(asked.taskNo, content)
+    contents.set(taskRequest.taskNo, content)
     return undefined
   } catch (err) {
     return bodyOf(problemOf(err))

@@ -2,7 +2,7 @@
 import { databaseOf, type NativeOf } from '../adapter/drivers.ts'
 import {
   AdapterError,
-  insist,
+  requireTransaction,
   txOf,
   withTables,
   type Database,
@@ -131,7 +131,7 @@ export function receiver<Db extends Database<unknown> | PostgresJs>(
     async once(from, message, work, { receipt = true } = {}) {
       const task = open(message, anyAge)
       const tx = txOf(from)
-      await withTables(tx, () => insist(tx, 'ackbox_received in row exclusive mode'), 'consumer')
+      await withTables(tx, () => requireTransaction(tx, 'ackbox_received in row exclusive mode'), 'consumer')
       return await handle(tx, task, work, () => receipt)
     },
     async run({ signal = new AbortController().signal, pollMs = 1_000 } = {}) {

@@ -2,11 +2,11 @@
 import { plainArray, textArray } from './arrays.ts'
 import type { Sql } from './pool.ts'
 import {
-  delivering,
+  insertDeliveriesCte,
   insertedOf,
-  inserting,
-  orKnown,
-  telling,
+  insertTasksCte,
+  resolveConflicts,
+  resultSelect,
   type Done,
   type InsertResult,
   type NewTask
@@ -45,8 +45,8 @@ export async function insertDependents(
 ): Promise<InsertResult[]> {
   const [done] = await sql<[Done]>`
     with stored as (
-      ${inserting(sql, tasks, 'ACTIVE')}
-    ),${delivering(sql, tasks, 'BLOCKED')}, waiting as (
+      ${insertTasksCte(sql, tasks, 'ACTIVE')}
+    ),${insertDeliveriesCte(sql, tasks, 'BLOCKED')}, waiting as (
       insert into dependency (task_id, after_id)
       -- The table refuses null, and so everything.
       select task_id, case when not is_new or (after_id in (select id from stored)) is true then after_id end
@@ -56,8 +56,8 @@ export async function insertDependents(
       ) as w (task_id, after_id, is_new)
       where (task_id in (select id from stored)) is true
     )
-    ${telling(sql, tasks)}`
-  return orKnown(sql, tasks, insertedOf(done, tasks))
+    ${resultSelect(sql, tasks)}`
+  return resolveConflicts(sql, tasks, insertedOf(done, tasks))
 }
 
 /** Did insertDependents reject because a new prerequisite could not be stored? */

@@ -159,7 +159,7 @@ export interface Place {
 }
 
 /** The column that `placesOf` reads, for a statement with deliveredInOrder. */
-export const tellingPlaces = (sql: Sql) => sql`,
+export const placesColumn = (sql: Sql) => sql`,
       (select string_agg(task_id || ' ' || downstream || ' ' || position || ' ' || phase, ',')
         from delivered where position is not null) as places`
 

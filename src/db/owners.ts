@@ -66,7 +66,7 @@ export async function beat(sql: Client, number: number): Promise<SilentOwner[] |
 }
 
 /** Declares each owner dead that is still silent for `silentMs`; only one caller gets it. Its process no longer counts as a worker. */
-export async function callDead(
+export async function declareDead(
   sql: Client,
   owners: readonly { number: number; silentMs: number }[]
 ): Promise<DeadOwner[]> {

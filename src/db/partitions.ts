@@ -78,7 +78,7 @@ const isWithoutPartition = (err: unknown): boolean => {
 }
 
 /** The lowest id whose attempts and receipts are not removed row by row: they are dropped with their day. */
-export function wholeFrom(partitions: readonly Partition[], oldest: string): string {
+export function droppedFrom(partitions: readonly Partition[], oldest: string): string {
   const first = partitions.filter(({ low, high }) => low === null && high > oldest)
   return first.reduce((highest, { high }) => (high > highest ? high : highest), uuidAt(new Date(0)))
 }

@@ -3,11 +3,11 @@ import { plainArray, textArray } from './arrays.ts'
 import { taskOf, type TaskRow } from './deliveries.ts'
 import type { Sql } from './pool.ts'
 import {
-  delivering,
+  insertDeliveriesCte,
   insertedOf,
-  inserting,
-  orKnown,
-  telling,
+  insertTasksCte,
+  resolveConflicts,
+  resultSelect,
   type Done,
   type InsertResult,
   type NewTask,
@@ -26,7 +26,7 @@ export async function insertPrepared(sql: Sql, tasks: readonly NewTask[]): Promi
   const unplaced = tasks.map(task => ({ ...task, orderingKey: null }))
   const [done] = await sql<[Done]>`
     with stored as (
-      ${inserting(sql, timeless, 'PREPARED')}
+      ${insertTasksCte(sql, timeless, 'PREPARED')}
     ), delivered as (
       insert into prepared (
         task_id, message_code, next_action_at, check_after_ms, prepared_at, delay_ms, deliver_before
@@ -41,8 +41,8 @@ export async function insertPrepared(sql: Sql, tasks: readonly NewTask[]): Promi
       where (id in (select id from stored)) is true
       returning task_id, message_code as downstream, null::text as phase
     )
-    ${telling(sql, unplaced)}`
-  return orKnown(sql, tasks, insertedOf(done, tasks))
+    ${resultSelect(sql, unplaced)}`
+  return resolveConflicts(sql, tasks, insertedOf(done, tasks))
 }
 
 /**
@@ -89,8 +89,8 @@ export async function commitTasks(sql: Sql, tasks: readonly NewTask[]): Promise<
     ), resolved as (
       update alarm set resolved_at = now()
       where task_id in (select id from stored) and kind = 'PREPARED_STUCK' and resolved_at is null
-    ),${delivering(sql, tasks)}
-    ${telling(sql, tasks)}`
+    ),${insertDeliveriesCte(sql, tasks)}
+    ${resultSelect(sql, tasks)}`
   return insertedOf(done, tasks).map(
     (one, index) => one ?? { kind: 'known', taskNo: tasks[index]?.taskNo ?? '', contentHash: null }
   )

@@ -6,7 +6,7 @@ import { lowestUuid } from '../domain/ids.ts'
 /**
  * Removes up to `limit` tasks that are older than `days` and at rest, with all their rows, the oldest first. `after` is where the last
  * call stopped; null starts over. `next` null: the end is reached.
- * Attempts and receipts of tasks from `wholeFrom` on stay: they are dropped with their day.
+ * Attempts and receipts of tasks from `droppedFrom` on stay: they are dropped with their day.
  */
 export async function removeOld(
   sql: Sql,
@@ -14,7 +14,7 @@ export async function removeOld(
   limit: number,
   after: string | null,
   archive?: Archive,
-  wholeFrom = 'ffffffff-ffff-ffff-ffff-ffffffffffff'
+  droppedFrom = 'ffffffff-ffff-ffff-ffff-ffffffffffff'
 ): Promise<{ removed: number; next: string | null }> {
   const [found] = await sql<[{ ids: string[]; looked: number; next: string | null }]>`
     with looked as materialized (
@@ -31,7 +31,7 @@ export async function removeOld(
   const next = found.looked < limit ? null : found.next
   if (found.ids.length === 0) return { removed: 0, next }
   const seen = archive && (await archiveTasks(sql, found.ids, archive))
-  return { removed: await remove(sql, { days, wholeFrom }, found.ids, seen), next }
+  return { removed: await remove(sql, { days, droppedFrom }, found.ids, seen), next }
 }
 
 /** The condition that a task `l`, older than `days`, may be removed. */
@@ -52,7 +52,7 @@ const atRest = (sql: Sql, days: number) => sql`
 /** `seen`: removes only tasks that are unchanged since they were archived; the others are archived again at the next walk. */
 async function remove(
   sql: Sql,
-  { days, wholeFrom }: { days: number; wholeFrom: string },
+  { days, droppedFrom }: { days: number; droppedFrom: string },
   ids: readonly string[],
   seen: readonly (string | undefined)[] | undefined
 ): Promise<number> {
@@ -77,8 +77,8 @@ async function remove(
         and (r.seen is null or r.seen = concat_ws(' ',
           (select max(extract(epoch from d.updated_at)) from locked d where d.task_id = r.id),
           (select count(*) from receipt k where k.task_id = r.id)))
-    ), receipts as (delete from receipt using old where receipt.task_id = old.id and receipt.task_id < ${wholeFrom}::uuid),
-    attempts as (delete from attempt using old where attempt.task_id = old.id and attempt.task_id < ${wholeFrom}::uuid),
+    ), receipts as (delete from receipt using old where receipt.task_id = old.id and receipt.task_id < ${droppedFrom}::uuid),
+    attempts as (delete from attempt using old where attempt.task_id = old.id and attempt.task_id < ${droppedFrom}::uuid),
     failures as (delete from failure using old where failure.task_id = old.id),
     halves as (delete from prepared using old where prepared.task_id = old.id),
     alarms as (delete from alarm using old where alarm.task_id = old.id),

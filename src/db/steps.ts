@@ -4,11 +4,11 @@ import { lockingHalves } from './prepared.ts'
 import type { Sql } from './pool.ts'
 import {
   deliveriesOf,
-  delivering,
+  insertDeliveriesCte,
   insertedOf,
-  inserting,
-  orKnown,
-  telling,
+  insertTasksCte,
+  resolveConflicts,
+  resultSelect,
   type Done,
   type InsertResult,
   type NewTask,
@@ -26,9 +26,9 @@ export async function insertSteps(sql: Sql, first: NewTask, steps: NewSteps): Pr
   const ended = first.committed
   const [done] = await sql<[Done]>`
     with ${ended ? sql`${lockingHalves(sql, [ended.seen])}, ` : sql``}first as (
-      ${ended ? activating(sql, first) : inserting(sql, [first], 'ACTIVE')}
+      ${ended ? activating(sql, first) : insertTasksCte(sql, [first], 'ACTIVE')}
     ), others as (
-      ${inserting(sql, tasks, 'ACTIVE', sql`where exists (select from first)`)}
+      ${insertTasksCte(sql, tasks, 'ACTIVE', sql`where exists (select from first)`)}
     ), stored as (
       select id from first union all select id from others
     ), ended as (
@@ -38,7 +38,7 @@ export async function insertSteps(sql: Sql, first: NewTask, steps: NewSteps): Pr
     ), resolved as (
       update alarm set resolved_at = now()
       where task_id in (select id from first) and kind = 'PREPARED_STUCK' and resolved_at is null
-    ),${delivering(sql, going)}, blocked as (
+    ),${insertDeliveriesCte(sql, going)}, blocked as (
       ${storingDeliveries(sql, deliveriesOf(inSequence ? tasks : []), 'BLOCKED')}
     ), waiting as (
       insert into dependency (task_id, after_id)
@@ -49,9 +49,9 @@ export async function insertSteps(sql: Sql, first: NewTask, steps: NewSteps): Pr
       ) as w (task_id, after_id)
       where (task_id in (select id from stored)) is true
     )
-    ${telling(sql, all)}`
+    ${resultSelect(sql, all)}`
   const inserted = insertedOf(done, going)
-  if (!ended) return orKnown(sql, going, inserted)
+  if (!ended) return resolveConflicts(sql, going, inserted)
   return inserted.map(
     (one, at) => one ?? { kind: 'known', taskNo: going[at]?.taskNo ?? '', contentHash: null }
   )

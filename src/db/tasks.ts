@@ -5,7 +5,7 @@ import {
   delivered,
   deliveredInOrder,
   placesOf,
-  tellingPlaces,
+  placesColumn,
   type DeliveryRow,
   type NewDelivery,
   type Place
@@ -110,10 +110,10 @@ export const insertFromOutbox = (
 async function insert(sql: Sql, tasks: readonly NewTask[], more: ReturnType<Sql>): Promise<InsertResult[]> {
   const [done] = await sql<[Done]>`
     with stored as (
-      ${inserting(sql, tasks, 'ACTIVE')}
-    ),${delivering(sql, tasks)}${more}
-    ${telling(sql, tasks)}`
-  return orKnown(sql, tasks, insertedOf(done, tasks))
+      ${insertTasksCte(sql, tasks, 'ACTIVE')}
+    ),${insertDeliveriesCte(sql, tasks)}${more}
+    ${resultSelect(sql, tasks)}`
+  return resolveConflicts(sql, tasks, insertedOf(done, tasks))
 }
 
 /** The result of a statement that stores tasks. `created` is null if none is missing, nearly always: no list to build, send and split. */
@@ -125,16 +125,16 @@ export interface Done {
   places?: string | null
 }
 
-export const telling = (sql: Sql, tasks: readonly NewTask[]) => sql`
+export const resultSelect = (sql: Sql, tasks: readonly NewTask[]) => sql`
     select now() as now,
       (select case when count(*) < ${tasks.length} then coalesce(string_agg(id::text, ','), '') end
         from stored) as created,
       (select string_agg(task_id || downstream, ',') from delivered where phase <> 'IN_FLIGHT') as waiting${
-        hasKey(tasks) ? tellingPlaces(sql) : sql``
+        hasKey(tasks) ? placesColumn(sql) : sql``
       }`
 
 /** The CTE `stored` of a statement that stores tasks. `only`: a condition for all of them. */
-export const inserting = (sql: Sql, tasks: readonly NewTask[], state: TaskState, only = sql``) => sql`
+export const insertTasksCte = (sql: Sql, tasks: readonly NewTask[], state: TaskState, only = sql``) => sql`
       insert into task (
         id, task_no, message_code, scene_type, message_body, content_hash, deliver_start_time,
         need_callback, retry_times, extend, state, created_at, created_by, traceparent, biz_type, biz_key, unique_biz${
@@ -176,7 +176,7 @@ export const inserting = (sql: Sql, tasks: readonly NewTask[], state: TaskState,
 const hasKey = (tasks: readonly NewTask[]): boolean => tasks.some(task => task.orderingKey)
 
 /** The CTE `delivered`, and those that it needs for an orderingKey. Without a key the statement has none of the latter. */
-export const delivering = (
+export const insertDeliveriesCte = (
   sql: Sql,
   tasks: readonly NewTask[],
   unclaimed: 'WAITING' | 'BLOCKED' = 'WAITING'
@@ -213,7 +213,7 @@ export function insertedOf(done: Done, tasks: readonly NewTask[]): (InsertResult
 }
 
 /** Looks up the tasks that `on conflict do nothing` left out: the insert's own snapshot cannot see them. */
-export async function orKnown(
+export async function resolveConflicts(
   sql: Sql,
   tasks: readonly NewTask[],
   inserted: readonly (InsertResult | undefined)[]

@@ -15,9 +15,9 @@ type Refusal = Exclude<AcceptResult, { kind: 'created' | 'same' }>
 /** Checks a row as a POST is checked. */
 export interface OutboxReader {
   /** `ifNew` is a refusal for a new task only: an accepted task stays accepted. */
-  read(row: OutboxRow): { asked: TaskRequest; ifNew: ProblemBody | null } | { problem: ProblemBody }
+  read(row: OutboxRow): { taskRequest: TaskRequest; ifNew: ProblemBody | null } | { problem: ProblemBody }
   /** The problem in the response to such a POST. */
-  problemOf(refusal: Refusal, asked: TaskRequest): ProblemBody
+  problemOf(refusal: Refusal, taskRequest: TaskRequest): ProblemBody
   /** The problem of a row that PostgreSQL refuses to store as a task. */
   unwritable: ProblemBody
 }
@@ -40,7 +40,7 @@ export interface Drained {
 /** A row that may become a task. */
 interface Ready {
   row: OutboxRow
-  asked: TaskRequest
+  taskRequest: TaskRequest
   task: NewTask
 }
 interface Refused {
@@ -55,12 +55,14 @@ interface Refused {
  */
 export async function drain(deps: DrainDeps, rows: readonly OutboxRow[]): Promise<Drained> {
   const read = rows.map(row => ({ row, ...deps.reader.read(row) }))
-  const late = read.flatMap(one => ('asked' in one && one.ifNew ? [one.asked.taskNo] : []))
+  const late = read.flatMap(one => ('taskRequest' in one && one.ifNew ? [one.taskRequest.taskNo] : []))
   const known = late.length > 0 ? await findHashes(deps.sql, late) : new Map<string, string>()
   const checked = read.map(one => {
     if ('problem' in one) return one
-    const { row, asked, ifNew } = one
-    return ifNew && !known.has(asked.taskNo) ? { row, problem: ifNew } : checkedRow(deps, row, asked)
+    const { row, taskRequest, ifNew } = one
+    return ifNew && !known.has(taskRequest.taskNo)
+      ? { row, problem: ifNew }
+      : checkedRow(deps, row, taskRequest)
   })
   // Before the later rows are stored: a row without a final answer stops its key.
   const refused = checked.filter(one => 'problem' in one)
@@ -72,11 +74,11 @@ export async function drain(deps: DrainDeps, rows: readonly OutboxRow[]): Promis
   return { left: stored.left, lost: stored.lost + lost }
 }
 
-function checkedRow(deps: DrainDeps, row: OutboxRow, asked: TaskRequest): Ready | Refused {
+function checkedRow(deps: DrainDeps, row: OutboxRow, taskRequest: TaskRequest): Ready | Refused {
   // Rows are stored as plain tasks: nothing releases one later.
-  const [unsupported, pointer] = asked.after
+  const [unsupported, pointer] = taskRequest.after
     ? ['a task that waits for others', '/after']
-    : asked.prepared
+    : taskRequest.prepared
       ? ['a half message', '/prepared']
       : []
   if (unsupported && pointer) {
@@ -86,10 +88,12 @@ function checkedRow(deps: DrainDeps, row: OutboxRow, asked: TaskRequest): Ready 
       pointer,
       errors: []
     }
-    return { row, problem: deps.reader.problemOf(refusal, asked) }
+    return { row, problem: deps.reader.problemOf(refusal, taskRequest) }
   }
-  const task = newTaskOf(deps.accepting, asked)
-  return 'kind' in task ? { row, problem: deps.reader.problemOf(task, asked) } : { row, asked, task }
+  const task = newTaskOf(deps.accepting, taskRequest)
+  return 'kind' in task
+    ? { row, problem: deps.reader.problemOf(task, taskRequest) }
+    : { row, taskRequest, task }
 }
 
 async function storeAll(deps: DrainDeps, ready: readonly Ready[]): Promise<Drained> {
@@ -102,13 +106,16 @@ async function storeAll(deps: DrainDeps, ready: readonly Ready[]): Promise<Drain
   const others: Refused[] = []
   let left = 0
   for (const one of ready) {
-    const { row, asked, task } = one
+    const { row, taskRequest, task } = one
     const first = firsts.get(task.taskNo) ?? one
     const result = written.get(first)
     if (first === one && (!result || result.kind === 'created')) continue
     if (result?.kind === 'biz_taken') {
       if (first === one)
-        others.push({ row, problem: deps.reader.problemOf({ kind: 'biz_conflict', by: result.by }, asked) })
+        others.push({
+          row,
+          problem: deps.reader.problemOf({ kind: 'biz_conflict', by: result.by }, taskRequest)
+        })
       else left++
       continue
     }
@@ -117,7 +124,7 @@ async function storeAll(deps: DrainDeps, ready: readonly Ready[]): Promise<Drain
     // Retention removed it at this moment, or the first row of this taskNo was refused: the next look decides.
     if (!hash) left++
     else if (hash === task.contentHash) same.push(row)
-    else others.push({ row, problem: deps.reader.problemOf({ kind: 'conflict' }, asked) })
+    else others.push({ row, problem: deps.reader.problemOf({ kind: 'conflict' }, taskRequest) })
   }
   const lost = (await drop(deps, same)) + (await reject(deps, others))
   return { left, lost }

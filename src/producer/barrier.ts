@@ -3,7 +3,7 @@
 import { checkTaskNo, ProducerError } from './task.ts'
 import {
   hasCode,
-  insist,
+  requireTransaction,
   isInside,
   removeByKey,
   txOf,
@@ -42,7 +42,7 @@ export class AlreadyDecided extends ProducerError {
 export async function prepared(tx: Tx | PostgresJs, taskNo: string): Promise<void> {
   checkTaskNo(taskNo)
   const at = txOf(tx)
-  await withTables(at, () => insist(at, 'ackbox_barrier in row exclusive mode'))
+  await withTables(at, () => requireTransaction(at, 'ackbox_barrier in row exclusive mode'))
   const mark = at.dialect === 'postgres' ? '$1::text' : '?'
   try {
     const insert = `insert into ackbox_barrier (task_no, state) values (${mark}, 'COMMITTED')`

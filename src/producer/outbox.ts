@@ -2,7 +2,7 @@
 import { ProducerError, written, type Task, type WrittenTask } from './task.ts'
 import {
   hasCode,
-  insist,
+  requireTransaction,
   txOf,
   withTables,
   type PostgresJs,
@@ -27,7 +27,7 @@ export async function enqueue(tx: Tx | PostgresJs, task: Task): Promise<string> 
         `enqueue does not support ${name}: POST the task, or write it to the outbox with outbox(tx, task).`
       )
   // Every role can read this table, and no other statement waits for this lock.
-  await insist(at, 'pg_catalog.pg_language in access share mode')
+  await requireTransaction(at, 'pg_catalog.pg_language in access share mode')
   const given = columns(row).filter(([, , value]) => value !== null)
   const list = given.map(([name, type], index) => {
     const text = `$${index + 1}::text`
@@ -55,7 +55,7 @@ export async function enqueue(tx: Tx | PostgresJs, task: Task): Promise<string> 
 export async function outbox(tx: Tx | PostgresJs, task: Task): Promise<string> {
   const at = txOf(tx)
   const row = written(task)
-  await withTables(at, () => insist(at, 'ackbox_outbox in row exclusive mode'))
+  await withTables(at, () => requireTransaction(at, 'ackbox_outbox in row exclusive mode'))
   const given = columns(row).filter(([, , value]) => value !== null)
   const isPostgres = at.dialect === 'postgres'
   const names = given.map(([name]) => (name === 'after' ? (isPostgres ? '"after"' : '`after`') : name))

@@ -197,7 +197,7 @@ export function createMetrics({
     drained(result: 'stored' | 'same' | 'rejected', n: number) {
       if (n > 0) drained.inc({ result }, n)
     },
-    alarmTold(channel: string, outcome: 'accepted' | 'failed') {
+    alarmSent(channel: string, outcome: 'accepted' | 'failed') {
       alarmMessages.inc({ channel, outcome })
     },
     checked(messageCode: string, answer: CheckAnswer) {

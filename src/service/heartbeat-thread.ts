@@ -1,7 +1,7 @@
 // The thread that beats for its process, on its own connection: a process with a busy event loop or a full pool is not called dead.
 // The beats of a dispatcher also find silent processes and call them dead.
 import { parentPort, workerData, type MessagePort } from 'node:worker_threads'
-import { addOwner, beat, callDead, openBeats, removeOwner, type SilentOwner } from '../db/owners.ts'
+import { addOwner, beat, declareDead, openBeats, removeOwner, type SilentOwner } from '../db/owners.ts'
 import { locatePrimary } from '../db/pool.ts'
 import { hasEnded, processIdentity } from '../runtime/process-identity.ts'
 import { sleep } from '../runtime/repeat.ts'
@@ -120,6 +120,6 @@ async function callSilentDead(silent: readonly SilentOwner[]): Promise<void> {
     return isSteady && silentMs > deadMs && seenMs >= seenSilentMs ? [{ number, silentMs: deadMs }] : []
   })
   if (dead.length === 0) return
-  const owners = await callDead(sql, dead)
+  const owners = await declareDead(sql, dead)
   if (owners.length > 0) tell({ kind: 'died', owners })
 }

@@ -3,14 +3,14 @@ import { openArchive } from './archive.ts'
 import type { Config } from './config.ts'
 import { openChannels } from '../alarm/open-channels.ts'
 import type { AlarmChannel } from '../alarm/types.ts'
-import { routeAlarms, tellChannel } from '../alarm/tell.ts'
+import { routeAlarms, sendDueMessage } from '../alarm/tell.ts'
 import { releaseUnknownChannels } from '../db/alarm-sends.ts'
 import { sweepAlarms, type AlarmKey } from '../db/alarms.ts'
 import { primaryUrl } from '../db/hosts.ts'
 import { isInfrastructure, locatePrimary, type Sql } from '../db/pool.ts'
 import { removeOrderingKeys, type OrderingKey } from '../db/ordering.ts'
 import { removeOldOperations } from '../db/operations.ts'
-import { listPartitions, makePartitions, oldestYoung, tendPartition, wholeFrom } from '../db/partitions.ts'
+import { listPartitions, makePartitions, oldestYoung, tendPartition, droppedFrom } from '../db/partitions.ts'
 import { removeOld } from '../db/retention.ts'
 import { repeat } from '../runtime/repeat.ts'
 import { bulkOperations } from '../delivery/bulk-operations.ts'
@@ -166,7 +166,7 @@ function retention({ config, sql, node, log }: MaintenanceOptions): () => Promis
     const partitions = await listPartitions(sql)
     await makePartitions(sql, partitions)
     const oldest = await oldestYoung(sql, days)
-    const whole = wholeFrom(partitions, oldest)
+    const whole = droppedFrom(partitions, oldest)
     const { removed, next } = await removeOld(sql, days, retentionBatch, after, archive, whole)
     after = next
     if (removed > 0) log.info({ removed }, 'retention.removed')
@@ -195,7 +195,7 @@ async function tellLoop(
   let lookedAt = -Infinity
   const tell = async (): Promise<number> => {
     const looksForEnd = performance.now() - lookedAt >= endMs
-    const wasDue = await tellChannel({ sql, metrics, log, signal }, channel, looksForEnd)
+    const wasDue = await sendDueMessage({ sql, metrics, log, signal }, channel, looksForEnd)
     if (looksForEnd && !wasDue) lookedAt = performance.now()
     return wasDue ? 0 : alarmMs
   }

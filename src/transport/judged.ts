@@ -5,7 +5,7 @@ import { Failure, failure } from './failure.ts'
 export type Judge = (bytes: Buffer) => void
 
 /** The Failure that a judge throws: the connection cannot be trusted any more. */
-export const unfit = (what: string): Failure => failure(`protocol: ${what}`)
+export const protocolFailure = (what: string): Failure => failure(`protocol: ${what}`)
 
 /** Chunks of at least this size are read one in each turn of the event loop: otherwise Node would read 2 MB in one turn. */
 const turnMost = 16_384
@@ -27,7 +27,7 @@ export function judged<S extends Socket>(socket: S, judge: Judge): S {
     } catch (error) {
       // The client may have removed its listener just now: an 'error' without a listener ends the process.
       socket.on('error', () => {})
-      socket.destroy(error instanceof Failure ? error : unfit('the client cannot read it'))
+      socket.destroy(error instanceof Failure ? error : protocolFailure('the client cannot read it'))
       return false
     }
   }
@@ -54,9 +54,9 @@ const unreadMost = 65_536
  * Some requests are allowed, since the server may only be slow to read our own messages.
  */
 export function patience(): (socket: Socket) => void {
-  let asked = 0
+  let unread = 0
   return socket => {
-    if (socket.writableLength < unreadMost) asked = 0
-    else if (++asked > 1_000) throw unfit('asks on and reads no answer')
+    if (socket.writableLength < unreadMost) unread = 0
+    else if (++unread > 1_000) throw protocolFailure('requests without reading the answers')
   }
 }

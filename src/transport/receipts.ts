@@ -3,7 +3,7 @@ import type { Logger } from '../runtime/logger.ts'
 import type { Broker } from './broker.ts'
 import type { Guard } from './egress/guard.ts'
 import { Failure } from './failure.ts'
-import { unfit } from './judged.ts'
+import { protocolFailure } from './judged.ts'
 import { sleep } from '../runtime/repeat.ts'
 
 /** The queue, topic, subject or stream of the receipts on each broker. */
@@ -51,7 +51,7 @@ export const laterMs = 1_000
 /** More bytes than may be held: messages larger than any receipt, or more messages than were requested. */
 export class TooMuch extends Failure {
   constructor() {
-    super(unfit(`more than ${heldMost} bytes of messages at a time`).outcome)
+    super(protocolFailure(`more than ${heldMost} bytes of messages at a time`).outcome)
   }
 }
 

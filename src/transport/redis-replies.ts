@@ -2,7 +2,7 @@ import { createRequire } from 'node:module'
 import type { Socket } from 'node:net'
 import type { AbstractConnector, RedisOptions } from 'ioredis'
 import { Failure } from './failure.ts'
-import { judged, unfit, type Judge } from './judged.ts'
+import { judged, protocolFailure, type Judge } from './judged.ts'
 
 // The replies that a Redis may send. RESP2 and RESP3: https://redis.io/docs/latest/develop/reference/protocol-spec/
 
@@ -68,7 +68,7 @@ function replyJudge({ bytes: bytesMost, items: itemsMost }: ReplyLimits): Judge 
 
   function began(byte: number): void {
     kind = kinds[byte] ?? 0
-    if (kind === 0) throw unfit('not a reply of Redis')
+    if (kind === 0) throw protocolFailure('not a reply of Redis')
     type = byte
     length = value = first = 0
     afterCr = false
@@ -78,52 +78,52 @@ function replyJudge({ bytes: bytesMost, items: itemsMost }: ReplyLimits): Judge 
   function line(): void {
     if (kind === simple) return ended()
     if (kind === nothing || kind === truth) {
-      if (length !== (kind === truth ? 1 : 0)) throw unfit('not a reply of Redis')
+      if (length !== (kind === truth ? 1 : 0)) throw protocolFailure('not a reply of Redis')
       return ended()
     }
     const isNull = first === code('-') && length === 2 && value === 1
     if (isNull && (type === code('$') || type === code('*'))) return ended()
-    if (length === 0 || first === code('-')) throw unfit('a length that is none')
+    if (length === 0 || first === code('-')) throw protocolFailure('an invalid length')
     if (kind === blob) {
-      if (type === code('=') && value < 4) throw unfit('not a reply of Redis')
-      if (bytes + value > bytesMost) throw unfit(`a reply of more than ${bytesMost} bytes`)
+      if (type === code('=') && value < 4) throw protocolFailure('not a reply of Redis')
+      if (bytes + value > bytesMost) throw protocolFailure(`a reply of more than ${bytesMost} bytes`)
       skip = value + 2
       return
     }
     const count = kind === map ? 2 * value : value
     items += count
-    if (items > itemsMost) throw unfit(`a reply of more than ${itemsMost} items`)
+    if (items > itemsMost) throw protocolFailure(`a reply of more than ${itemsMost} items`)
     if (count === 0) return ended()
-    if (open.length === depthMost) throw unfit(`lists within one another, more than ${depthMost}`)
+    if (open.length === depthMost) throw protocolFailure(`lists within one another, more than ${depthMost}`)
     open.push(count)
     kind = 0
   }
 
   function lineByte(byte: number): void {
     if (afterCr) {
-      if (byte !== lf) throw unfit('a line that does not end')
+      if (byte !== lf) throw protocolFailure('a line that does not end')
       return line()
     }
     if (byte === cr) {
       afterCr = true
       return
     }
-    if (byte === lf) throw unfit('a line that does not end')
-    if (++length > lineMost) throw unfit(`a line of more than ${lineMost} bytes`)
+    if (byte === lf) throw protocolFailure('a line that does not end')
+    if (++length > lineMost) throw protocolFailure(`a line of more than ${lineMost} bytes`)
     if (length === 1) first = byte
     if (kind !== blob && kind !== list && kind !== map) return
     if (byte >= 48 && byte <= 57 && length <= 12) value = 10 * value + byte - 48
-    else if (byte !== code('-') || length > 1) throw unfit('a length that is none')
+    else if (byte !== code('-') || length > 1) throw protocolFailure('an invalid length')
   }
 
   return chunk => {
-    if (++pieces > piecesMost) throw unfit(`a reply in more than ${piecesMost} pieces`)
+    if (++pieces > piecesMost) throw protocolFailure(`a reply in more than ${piecesMost} pieces`)
     for (let at = 0; at < chunk.length;) {
       if (skip > 0) {
         const taken = Math.min(skip, chunk.length - at)
         // A blob must end with CR LF, or the client and this judge would continue at different places.
         for (let i = Math.max(0, skip - 2); i < taken; i++) {
-          if (chunk[at + i] !== (skip - i === 2 ? cr : lf)) throw unfit('a blob that does not end')
+          if (chunk[at + i] !== (skip - i === 2 ? cr : lf)) throw protocolFailure('a blob that does not end')
         }
         skip -= taken
         at += taken
@@ -135,7 +135,7 @@ function replyJudge({ bytes: bytesMost, items: itemsMost }: ReplyLimits): Judge 
         if (kind === 0) began(byte)
         else lineByte(byte)
       }
-      if (bytes > bytesMost) throw unfit(`a reply of more than ${bytesMost} bytes`)
+      if (bytes > bytesMost) throw protocolFailure(`a reply of more than ${bytesMost} bytes`)
     }
   }
 }
@@ -168,11 +168,11 @@ DataHandler.prototype.dispatch = function (work) {
   try {
     work()
   } catch (error) {
-    stream.destroy(error instanceof Failure ? error : unfit('the client cannot read it'))
+    stream.destroy(error instanceof Failure ? error : protocolFailure('the client cannot read it'))
   }
 }
 DataHandler.prototype.shiftCommand = function (reply) {
-  if (this.redis.commandQueue.length === 0) throw unfit('a reply that nobody asked for')
+  if (this.redis.commandQueue.length === 0) throw protocolFailure('a reply without a request')
   return shift.call(this, reply)
 }
 

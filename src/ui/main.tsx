@@ -19,7 +19,7 @@ import { TestTaskPage } from './pages/test-task.tsx'
 import { useKeyboard } from './keyboard.ts'
 import type { Texts } from './texts/en.ts'
 import {
-  deafen,
+  stopListening,
   go,
   here,
   language,
@@ -69,7 +69,7 @@ function App() {
   })
   useEffect(() => {
     if (signedIn) listen(taskNo)
-    else deafen()
+    else stopListening()
   }, [signedIn, taskNo])
   // On a phone the menu is wider than the screen, so the current page is scrolled into view.
   useEffect(() => {

@@ -118,7 +118,7 @@ function open(wasOpen: boolean): void {
     tell(JSON.parse((event as MessageEvent<string>).data) as Change[])
   )
 }
-export function deafen(): void {
+export function stopListening(): void {
   close()
   watched = undefined
 }

@@ -2,7 +2,7 @@ import t from 'tap'
 import { releaseUnknownChannels } from '../../src/db/alarm-sends.ts'
 import type { Sql } from '../../src/db/pool.ts'
 import type { Outcome } from '../../src/domain/types.ts'
-import { asked } from '../support/asked.ts'
+import { taskRequest } from '../support/task-request.ts'
 import { laterForChannels, scriptedChannel, told } from '../support/channels.ts'
 import { delivered, failed } from '../support/scripted.ts'
 import { setup } from '../support/setup.ts'
@@ -111,7 +111,7 @@ t.test('a channel that is broken keeps its own, and disturbs no other', async t 
     downstreams: { points: {}, warehouse: {} }
   })
   downstream.usual = failed
-  await accept.many([asked({ retryTimes: 1 }), asked({ retryTimes: 1 })])
+  await accept.many([taskRequest({ retryTimes: 1 }), taskRequest({ retryTimes: 1 })])
   await quiet()
   const broken = scriptedChannel({ name: 'broken', answer: () => ({ reason: 'dns: ENOTFOUND' }) })
   const well = scriptedChannel({ name: 'well' })

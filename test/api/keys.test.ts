@@ -8,7 +8,7 @@ import {
 } from '../../src/db/ordering.ts'
 import { routeAlarms } from '../../src/alarm/tell.ts'
 import { removeOld } from '../../src/db/retention.ts'
-import { asked } from '../support/asked.ts'
+import { taskRequest } from '../support/task-request.ts'
 import { readsOf } from '../support/postgres.ts'
 import { setup } from '../support/setup.ts'
 import { api } from './fake.ts'
@@ -23,10 +23,10 @@ t.test(
     story.downstream.usual = refused
     for (const orderingKey of ['a', 'b/ä', 'c'])
       for (const n of [1, 2, 3])
-        await story.accept(asked({ taskNo: `${orderingKey.slice(0, 1)}${n}`, orderingKey }))
+        await story.accept(taskRequest({ taskNo: `${orderingKey.slice(0, 1)}${n}`, orderingKey }))
     await story.quiet()
     story.downstream.holds = true
-    await story.accept(asked({ taskNo: 'd1', orderingKey: 'd' }))
+    await story.accept(taskRequest({ taskNo: 'd1', orderingKey: 'd' }))
     const all = { held: true, messageCodes: null, limit: 2 }
     const seen: KeyView[] = []
     let cursor: OrderingKey | undefined
@@ -74,8 +74,8 @@ t.test('retention keeps a held head and its key, and removes keys of which nothi
   const story = await setup(t)
   const { accept, downstream, quiet, sql, release } = story
   downstream.next(refused)
-  await accept.many(['a', 'b'].map(taskNo => asked({ taskNo, orderingKey: 'held' })))
-  await accept(asked({ taskNo: 'c', orderingKey: 'done' }))
+  await accept.many(['a', 'b'].map(taskNo => taskRequest({ taskNo, orderingKey: 'held' })))
+  await accept(taskRequest({ taskNo: 'c', orderingKey: 'done' }))
   await quiet()
   t.equal(
     (await removeOld(sql, -1, 100, null)).removed,

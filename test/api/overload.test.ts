@@ -1,7 +1,7 @@
 import { once } from 'node:events'
 import { connect } from 'node:net'
 import t, { type Test } from 'tap'
-import { asked } from '../support/asked.ts'
+import { taskRequest } from '../support/task-request.ts'
 import { setup } from '../support/setup.ts'
 import { until } from '../support/until.ts'
 import { inject, listening } from './fake.ts'
@@ -106,7 +106,7 @@ t.test('64 MiB of bodies may wait, and what cannot be written gives its room bac
   const { accept, around } = await setup(t)
   around.setDatabaseAway()
   const messageBody = JSON.stringify('x'.repeat(262_142))
-  const post = () => accept(asked({ messageBody }))
+  const post = () => accept(taskRequest({ messageBody }))
   const waiting = Array.from({ length: 256 }, post)
   t.equal(accept.isFull(), false)
   waiting.push(post())

@@ -2,7 +2,7 @@ import t from 'tap'
 import { readConfig, type Config } from '../../src/service/config.ts'
 import { checks, type Finding } from '../../src/cli/doctor/checks.ts'
 import type { Holder } from '../../src/cli/doctor/holders.ts'
-import type { Looked, PostgresFacts } from '../../src/cli/doctor/look.ts'
+import type { Facts, PostgresFacts } from '../../src/cli/doctor/look.ts'
 import type { RedisFacts } from '../../src/cli/doctor/redis.ts'
 
 const secret = 'q8Zt2Lw7Vb4Nc1Xm9Kd6Hs3Jf5Gp0RyT'
@@ -34,7 +34,7 @@ const postgres: PostgresFacts = {
   nodes: []
 }
 const redis: RedisFacts = { version: '7.4.1', roundTripMs: 1, evictionPolicy: 'noeviction', appendOnly: true }
-const sound: Looked = {
+const sound: Facts = {
   postgres,
   redis,
   handlers: { codes: 3, downstreams: 5, named: [] },
@@ -43,7 +43,7 @@ const sound: Looked = {
 }
 
 /** What is not OK, by the name of its check. */
-function complaints(looked: Partial<Looked>, config: Partial<Config> = {}): Record<string, Finding> {
+function complaints(looked: Partial<Facts>, config: Partial<Config> = {}): Record<string, Finding> {
   const findings = checks.map(
     ({ name, look }) => [name, look({ ...sound, ...looked }, { ...operated, ...config })] as const
   )
@@ -67,7 +67,7 @@ t.test(
 )
 
 t.test('every complaint comes with the line that fixes it', async t => {
-  const ill: Looked = {
+  const ill: Facts = {
     postgres: {
       ...postgres,
       settings: {},
@@ -103,7 +103,7 @@ t.test('every complaint comes with the line that fixes it', async t => {
 t.test(
   'what can lose an acknowledged task is to be fixed, what only costs time is to be considered',
   async t => {
-    const levels = (looked: Partial<Looked>) => Object.values(complaints(looked)).map(({ level }) => level)
+    const levels = (looked: Partial<Facts>) => Object.values(complaints(looked)).map(({ level }) => level)
     for (const setting of ['fsync', 'full_page_writes', 'synchronous_commit']) {
       t.same(
         levels({ postgres: { ...postgres, settings: { ...postgres.settings, [setting]: 'off' } } }),

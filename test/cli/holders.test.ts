@@ -3,7 +3,7 @@ import postgres from 'postgres'
 import t, { type Test } from 'tap'
 import { checks } from '../../src/cli/doctor/checks.ts'
 import { lookAtHolders, type HolderFacts } from '../../src/cli/doctor/holders.ts'
-import type { Looked } from '../../src/cli/doctor/look.ts'
+import type { Facts } from '../../src/cli/doctor/look.ts'
 import { readConfig } from '../../src/service/config.ts'
 import { ownPostgres } from '../support/own-postgres.ts'
 
@@ -17,7 +17,7 @@ function session(t: Test, url: string): postgres.Sql {
 
 /** What the doctor says of them. */
 function said(held: HolderFacts, name: string): unknown {
-  const looked = { postgres: { held } } as unknown as Looked
+  const looked = { postgres: { held } } as unknown as Facts
   return checks.find(check => check.name === name)?.look(looked, readConfig({}))
 }
 

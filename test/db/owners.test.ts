@@ -1,7 +1,7 @@
 // The numbers of processes, and who may call whom dead.
 import t, { type Test } from 'tap'
 import { writeNode, liveNodes } from '../../src/db/cluster.ts'
-import { addOwner, beat, callDead, openBeats, removeOwner } from '../../src/db/owners.ts'
+import { addOwner, beat, declareDead, openBeats, removeOwner } from '../../src/db/owners.ts'
 import { testDb } from '../support/postgres.ts'
 
 async function beats(t: Test) {
@@ -43,11 +43,11 @@ t.test(
     const [mine, quiet] = [await join('mine'), await join('quiet')]
     for (const id of ['mine', 'quiet']) await writeNode(sql, { id, roles: 'worker', version: 'test' })
     const asked = [{ number: quiet, silentMs: 3_000 }]
-    t.same(await callDead(own, asked), [], 'not yet')
+    t.same(await declareDead(own, asked), [], 'not yet')
     await silent(quiet, '4 s')
-    t.same(await callDead(own, asked), [{ number: quiet, node: 'quiet', isWorker: true }])
+    t.same(await declareDead(own, asked), [{ number: quiet, node: 'quiet', isWorker: true }])
     t.match(await liveNodes(sql), [{ id: 'mine' }], 'it counts as no worker any more')
-    t.same(await callDead(own, asked), [], 'a second one comes too late')
+    t.same(await declareDead(own, asked), [], 'a second one comes too late')
     t.equal(await beat(own, quiet), undefined)
     t.same(await beat(own, mine), [], 'the others live on')
   }
@@ -58,5 +58,5 @@ t.test('who beats before it is called dead lives on', async t => {
   const quiet = await join('quiet')
   await silent(quiet, '4 s')
   t.same(await beat(own, quiet), [])
-  t.same(await callDead(own, [{ number: quiet, silentMs: 3_000 }]), [])
+  t.same(await declareDead(own, [{ number: quiet, silentMs: 3_000 }]), [])
 })

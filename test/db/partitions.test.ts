@@ -7,7 +7,7 @@ import {
   makePartitions,
   oldestYoung,
   tendPartition,
-  wholeFrom,
+  droppedFrom,
   type Partition
 } from '../../src/db/partitions.ts'
 import { openDb, type Sql } from '../../src/db/pool.ts'
@@ -52,7 +52,7 @@ async function tried1(sql: Sql, id: string): Promise<void> {
 async function retain(sql: Sql, days: number): Promise<Record<string, unknown>> {
   const partitions = await listPartitions(sql)
   const oldest = await oldestYoung(sql, days)
-  const whole = wholeFrom(partitions, oldest)
+  const whole = droppedFrom(partitions, oldest)
   let after: string | null = null
   do ({ next: after } = await removeOld(sql, days, 7, after, undefined, whole))
   while (after !== null)

@@ -1,12 +1,12 @@
 import t from 'tap'
 import { openDb } from '../../src/db/pool.ts'
-import { asked } from '../support/asked.ts'
+import { taskRequest } from '../support/task-request.ts'
 import { setup } from '../support/setup.ts'
 import { testDb } from '../support/postgres.ts'
 
 t.test('50 equal POSTs at once are one task: one 201 and 49 times 200', async t => {
   const { accept, sql, downstream, quiet } = await setup(t)
-  const one = asked()
+  const one = taskRequest()
   const answers = await Promise.all(Array.from({ length: 50 }, () => accept(one)))
   t.equal(answers.filter(answer => answer.kind === 'created').length, 1)
   t.equal(answers.filter(answer => answer.kind === 'same').length, 49)
@@ -21,7 +21,7 @@ t.test(
   async t => {
     const { accept, read, downstream, quiet } = await setup(t)
     const different = Array.from({ length: 50 }, (_, n) =>
-      asked({ taskNo: 'order:1', messageBody: `{"n":${n}}` })
+      taskRequest({ taskNo: 'order:1', messageBody: `{"n":${n}}` })
     )
     const answers = await Promise.all(different.map(one => accept(one)))
     t.equal(answers.filter(answer => answer.kind === 'created').length, 1)
@@ -43,7 +43,7 @@ t.test(
     const pools = [1, 2].map(() => openDb(url, { max: 4 }))
     t.teardown(() => Promise.all(pools.map(pool => pool.end())))
     const stories = await Promise.all([sql, ...pools].map(pool => setup(t, { sql: pool })))
-    const equal = Array.from({ length: 20 }, (_, n) => asked({ taskNo: `order:${n}` }))
+    const equal = Array.from({ length: 20 }, (_, n) => taskRequest({ taskNo: `order:${n}` }))
     const answers = await Promise.all(
       Array.from({ length: 50 }, (_, at) => stories[at % 3]!.accept.many(at % 2 ? equal : equal.toReversed()))
     )
@@ -58,7 +58,7 @@ t.test(
 t.test('the same taskNo with another body keeps the old row and sends the old body', async t => {
   const { accept, post, downstream, read, quiet } = await setup(t)
   const taskNo = await post({ taskNo: 'order:1', messageBody: '{"cents":1}' })
-  t.match(await accept(asked({ taskNo, messageBody: '{"cents":2}' })), { kind: 'conflict' })
+  t.match(await accept(taskRequest({ taskNo, messageBody: '{"cents":2}' })), { kind: 'conflict' })
   await quiet()
   t.equal((await read(taskNo)).messageBody, '{"cents":1}')
   t.same(
@@ -69,13 +69,13 @@ t.test('the same taskNo with another body keeps the old row and sends the old bo
 
 t.test('in one batch the same taskNo twice is 201, then 200 or 409, in the order posted', async t => {
   const { accept } = await setup(t)
-  const one = asked()
+  const one = taskRequest()
   const answers = await accept.many([
     one,
-    asked({ messageCode: 'unknown' }),
+    taskRequest({ messageCode: 'unknown' }),
     one,
-    asked({ taskNo: one.taskNo }),
-    asked()
+    taskRequest({ taskNo: one.taskNo }),
+    taskRequest()
   ])
   t.same(
     answers.map(answer => answer.kind),
@@ -85,7 +85,7 @@ t.test('in one batch the same taskNo twice is 201, then 200 or 409, in the order
 
 t.test('a batch posted again answers the present state of all its tasks', async t => {
   const { accept, quiet } = await setup(t)
-  const batch = Array.from({ length: 500 }, () => asked())
+  const batch = Array.from({ length: 500 }, () => taskRequest())
   await accept.many(batch)
   await quiet()
   const again = await accept.many(batch)
@@ -106,7 +106,7 @@ t.test('what the POST answers is what a GET reads right after it', async t => {
     { start: { delayMs: 60_000 } },
     { retryTimes: 3, extend: '{"a": 1}', needCallback: true }
   ]) {
-    const one = asked(more)
+    const one = taskRequest(more)
     const answer = await accept(one)
     const { messageBody, ...stored } = await read(one.taskNo)
     t.equal(messageBody, one.messageBody)
@@ -180,7 +180,7 @@ t.test('a job that was not added is given back uncounted, and the next look send
 t.test('a full queue rejects nothing: what has no room waits in PostgreSQL', async t => {
   const { accept, queue, quiet, sql, dispatch, downstream } = await setup(t)
   queue.roomLeft = 0
-  const answers = await accept.many(Array.from({ length: 100 }, () => asked()))
+  const answers = await accept.many(Array.from({ length: 100 }, () => taskRequest()))
   t.ok(answers.every(answer => answer.kind === 'created'))
   await quiet()
   const [{ waiting }] = await sql<[{ waiting: number }]>`

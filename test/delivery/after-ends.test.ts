@@ -1,7 +1,7 @@
 // What becomes of tasks that wait when those they wait for end in any way: a real PostgreSQL, and a downstream and a clock in the test's hands.
 import t, { type Test } from 'tap'
 import { failed } from '../support/scripted.ts'
-import { asked } from '../support/asked.ts'
+import { taskRequest } from '../support/task-request.ts'
 import { until } from '../support/until.ts'
 import { setup, type Story, type SetupOptions } from '../support/setup.ts'
 
@@ -116,7 +116,7 @@ t.test('of several deliveries all must have ended, and those that were skipped d
     }
   })
   downstream.holds = true
-  await accept.many([asked({ taskNo: 'first' }), asked({ taskNo: 'second', ...after('first') })])
+  await accept.many([taskRequest({ taskNo: 'first' }), taskRequest({ taskNo: 'second', ...after('first') })])
   await downstream.received(2)
   downstream.answer()
   t.match(await read('second'), {

@@ -6,7 +6,7 @@ import type { NewTask } from '../../src/db/tasks.ts'
 import { applyMoves } from '../../src/db/transitions.ts'
 import { lowestUuid } from '../../src/domain/ids.ts'
 import type { Move } from '../../src/domain/transitions.ts'
-import { asked } from '../support/asked.ts'
+import { taskRequest } from '../support/task-request.ts'
 import { counted } from '../support/counted.ts'
 import { testDb } from '../support/postgres.ts'
 import { setup, type Story } from '../support/setup.ts'
@@ -43,12 +43,12 @@ t.test(
   async t => {
     const [producer, worker] = await two(t)
     const firsts = Array.from({ length: 300 }, (_, n) => `first:${n}`)
-    await producer.accept.many(firsts.map(taskNo => asked({ taskNo })))
+    await producer.accept.many(firsts.map(taskNo => taskRequest({ taskNo })))
     const ids = await Promise.all(firsts.map(taskNo => idOf(producer, taskNo)))
     await producer.post({ ...after('first:0'), taskNo: 'open' })
     await worker.around.refresh()
     for (const [n, taskNo] of firsts.entries()) {
-      const accept = () => producer.accept(asked({ taskNo: `second:${n}`, ...after(taskNo) }))
+      const accept = () => producer.accept(taskRequest({ taskNo: `second:${n}`, ...after(taskNo) }))
       const end = () => worker.record({ move: ends(ids[n] ?? '') })
       // Either first, and together.
       if (n % 3 === 0) await Promise.all([accept(), end()])
@@ -69,13 +69,13 @@ t.test(
   async t => {
     const [producer, worker] = await two(t)
     const firsts = Array.from({ length: 20 }, (_, n) => `first:${n}`)
-    await producer.accept.many(firsts.map(taskNo => asked({ taskNo })))
+    await producer.accept.many(firsts.map(taskNo => taskRequest({ taskNo })))
     const ids = await Promise.all(firsts.map(taskNo => idOf(producer, taskNo)))
-    await worker.accept(asked({ taskNo: 'open', ...after('first:0') }))
+    await worker.accept(taskRequest({ taskNo: 'open', ...after('first:0') }))
     await Promise.all([
       ...Array.from({ length: 200 }, (_, n) =>
         producer.accept(
-          asked({ taskNo: `second:${n}`, ...after(firsts[n % 20]!, firsts[(n * 7 + 3) % 20]!) })
+          taskRequest({ taskNo: `second:${n}`, ...after(firsts[n % 20]!, firsts[(n * 7 + 3) % 20]!) })
         )
       ),
       ...ids.map((id, n) => (n % 2 ? producer : worker).record({ move: ends(id) }))
@@ -105,8 +105,10 @@ t.test('a process that ends one without knowing yet that somebody waits leaves i
 t.test('a process that dies between the end of one and its look leaves it to the sweep', async t => {
   const [producer, worker] = await two(t)
   const firsts = Array.from({ length: 30 }, (_, n) => `first:${n}`)
-  await producer.accept.many(firsts.map(taskNo => asked({ taskNo })))
-  await producer.accept.many(firsts.map(taskNo => asked({ taskNo: `after ${taskNo}`, ...after(taskNo) })))
+  await producer.accept.many(firsts.map(taskNo => taskRequest({ taskNo })))
+  await producer.accept.many(
+    firsts.map(taskNo => taskRequest({ taskNo: `after ${taskNo}`, ...after(taskNo) }))
+  )
   await producer.quiet()
   const moves = await Promise.all(firsts.map(async taskNo => ({ move: ends(await idOf(producer, taskNo)) })))
   await applyMoves(producer.sql, moves)
@@ -138,11 +140,11 @@ t.test(
 t.test('the sweep goes through thousands that wait, and past those that cannot go yet', async t => {
   const [producer] = await two(t)
   const { accept, quiet, succession, sql } = producer
-  await accept.many(['never', 'done'].map(taskNo => asked({ taskNo })))
+  await accept.many(['never', 'done'].map(taskNo => taskRequest({ taskNo })))
   for (let n = 0; n < 6; n++)
     await accept.many(
       Array.from({ length: 1_000 }, (_, at) =>
-        asked({ taskNo: `${n}:${at}`, ...after(at === 999 ? 'done' : 'never') })
+        taskRequest({ taskNo: `${n}:${at}`, ...after(at === 999 ? 'done' : 'never') })
       )
     )
   await quiet()
@@ -164,7 +166,7 @@ t.test('many that wait for one are all let go, however many', async t => {
   await producer.post({ taskNo: 'first' })
   for (let n = 0; n < 2; n++)
     await accept.many(
-      Array.from({ length: 700 }, (_, at) => asked({ taskNo: `${n}:${at}`, ...after('first') }))
+      Array.from({ length: 700 }, (_, at) => taskRequest({ taskNo: `${n}:${at}`, ...after('first') }))
     )
   await quiet()
   await record({ move: ends(await idOf(producer, 'first')) })
@@ -178,10 +180,10 @@ t.test(
     const [one, other] = await two(t)
     for (let n = 0; n < 30; n++) {
       const chain = (who: string) => [
-        asked({ taskNo: `${who}:root:${n}` }),
-        asked({ taskNo: `a:${n}`, messageBody: '{}', ...after(`${who}:root:${n}`) }),
-        asked({ taskNo: `${who}:b:${n}`, ...after(`a:${n}`) }),
-        asked({ taskNo: `${who}:c:${n}`, ...after(`${who}:b:${n}`, `a:${n}`) })
+        taskRequest({ taskNo: `${who}:root:${n}` }),
+        taskRequest({ taskNo: `a:${n}`, messageBody: '{}', ...after(`${who}:root:${n}`) }),
+        taskRequest({ taskNo: `${who}:b:${n}`, ...after(`a:${n}`) }),
+        taskRequest({ taskNo: `${who}:c:${n}`, ...after(`${who}:b:${n}`, `a:${n}`) })
       ]
       const answers = await Promise.all([one.accept.many(chain('one')), other.accept.many(chain('other'))])
       for (const [, , b, c] of answers) t.same([b?.kind, c?.kind], ['created', 'created'])

@@ -1,7 +1,7 @@
 // Tasks that wait for others: a real PostgreSQL, and a downstream and a clock in the test's hands.
 import t, { type Test } from 'tap'
 import { readTask } from '../../src/db/lists.ts'
-import { asked } from '../support/asked.ts'
+import { taskRequest } from '../support/task-request.ts'
 import { readsOf } from '../support/postgres.ts'
 import { until } from '../support/until.ts'
 import { setup, type Story, type SetupOptions } from '../support/setup.ts'
@@ -53,7 +53,7 @@ t.test('of a chain of 32 that is posted as one batch, each goes after the one be
   const { accept, downstream } = story
   const chain = Array.from({ length: 32 }, (_, n) => `link:${n}`)
   const answers = await accept.many(
-    chain.map((taskNo, n) => asked({ taskNo, ...(n > 0 && after(chain[n - 1]!)) }))
+    chain.map((taskNo, n) => taskRequest({ taskNo, ...(n > 0 && after(chain[n - 1]!)) }))
   )
   t.ok(answers.every(one => one.kind === 'created'))
   await downstream.received(32)
@@ -65,10 +65,10 @@ t.test('of a diamond the last one goes when both its sides are HANDLED', async t
   const { accept, downstream } = story
   downstream.holds = true
   await accept.many([
-    asked({ taskNo: 'top' }),
-    asked({ taskNo: 'left', ...after('top') }),
-    asked({ taskNo: 'right', ...after('top') }),
-    asked({ taskNo: 'bottom', ...after('left', 'right') })
+    taskRequest({ taskNo: 'top' }),
+    taskRequest({ taskNo: 'left', ...after('top') }),
+    taskRequest({ taskNo: 'right', ...after('top') }),
+    taskRequest({ taskNo: 'bottom', ...after('left', 'right') })
   ])
   await downstream.received(1)
   downstream.answer()
@@ -89,7 +89,7 @@ t.test('one waits for 32, and for the same one twice as for once', async t => {
   const { accept, post, downstream, delivery, queue } = await running(t)
   queue.mode = 'hold'
   const many = Array.from({ length: 32 }, (_, n) => `one:${n}`)
-  await accept.many(many.map(taskNo => asked({ taskNo })))
+  await accept.many(many.map(taskNo => taskRequest({ taskNo })))
   const last = await post(after(...many.slice(0, 31), many[0]!))
   t.match(await delivery(last), { phase: 'BLOCKED' })
   queue.mode = 'deliver'
@@ -101,12 +101,12 @@ t.test('one waits for 32, and for the same one twice as for once', async t => {
 t.test('what does not exist cannot be waited for, and all of it is said at once', async t => {
   const { accept, post, sql } = await setup(t)
   const there = await post()
-  t.match(await accept(asked(after('nobody', there, 'nothing'))), {
+  t.match(await accept(taskRequest(after('nobody', there, 'nothing'))), {
     kind: 'invalid',
     pointer: '/after/0',
     errors: [{ pointer: '/after/0' }, { pointer: '/after/2' }]
   })
-  t.match(await accept(asked({ taskNo: 'itself', ...after('itself') })), {
+  t.match(await accept(taskRequest({ taskNo: 'itself', ...after('itself') })), {
     kind: 'invalid',
     pointer: '/after/0'
   })
@@ -118,8 +118,8 @@ t.test(
   'in a batch earlier ones count as existing, and later ones do not: so there are no circles',
   async t => {
     const { accept } = await setup(t)
-    const kinds = async (...tasks: Parameters<typeof asked>[0][]) =>
-      (await accept.many(tasks.map(one => asked(one)))).map(one => one.kind)
+    const kinds = async (...tasks: Parameters<typeof taskRequest>[0][]) =>
+      (await accept.many(tasks.map(one => taskRequest(one)))).map(one => one.kind)
     t.same(
       await kinds(
         { taskNo: 'early', ...after('plain') },
@@ -144,7 +144,7 @@ t.test('a half message, and one that was rolled back, cannot be waited for', asy
   for (const state of ['PREPARED', 'CANCELLED']) {
     const taskNo = await post()
     await sql`update task set state = ${state} where task_no = ${taskNo}`
-    const answer = await accept(asked(after(taskNo)))
+    const answer = await accept(taskRequest(after(taskNo)))
     t.match(answer, { kind: 'invalid', pointer: '/after/0' })
     t.match(answer, { detail: new RegExp(state) })
   }
@@ -155,7 +155,7 @@ t.test('a key learns nothing of the tasks of others: what it may not see does no
   handlers.set('secret', { ...handlers.get('order.paid')!, messageCode: 'secret' })
   const secret = await post({ messageCode: 'secret' })
   const own = await post()
-  const bound = (...taskNos: string[]) => asked({ after: { taskNos, codes: ['order.paid'] } })
+  const bound = (...taskNos: string[]) => taskRequest({ after: { taskNos, codes: ['order.paid'] } })
   const [hidden, missing] = [await accept(bound(secret)), await accept(bound('nobody'))]
   t.same(hidden, missing)
   t.match(hidden, { kind: 'invalid' })
@@ -171,7 +171,7 @@ t.test('posted again it is the same, even when what it waited for is gone', asyn
   const { accept, post, sql, quiet } = await setup(t)
   const first = await post()
   await quiet()
-  const one = asked(after(first))
+  const one = taskRequest(after(first))
   t.match(await accept(one), { kind: 'created', task: { status: 'SENDING', after: [first] } })
   await quiet()
   await sql`delete from task where task_no = ${first}`

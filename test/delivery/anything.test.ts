@@ -6,7 +6,7 @@ import type { Sql } from '../../src/db/pool.ts'
 import { moveNames, moves, type State } from '../../src/domain/transitions.ts'
 import { statusNumber, receiptResults } from '../../src/domain/types.ts'
 import { delivered, failed } from '../support/scripted.ts'
-import { asked } from '../support/asked.ts'
+import { taskRequest } from '../support/task-request.ts'
 import { setup } from '../support/setup.ts'
 
 interface Seen {
@@ -90,7 +90,7 @@ async function live(t: Test, steps: typeof chaos extends fc.Arbitrary<infer T> ?
   const pick = (which: number) => posted[which % Math.max(1, posted.length)]
   for (const step of steps) {
     if (step.do === 'post') {
-      const batch = Array.from({ length: step.count }, () => asked({ retryTimes: step.times }))
+      const batch = Array.from({ length: step.count }, () => taskRequest({ retryTimes: step.times }))
       await story.accept.many(batch)
       for (const { taskNo } of batch) {
         posted.push(taskNo)

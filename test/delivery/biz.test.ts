@@ -1,7 +1,7 @@
 import t from 'tap'
 import { listTasks } from '../../src/db/lists.ts'
 import { openDb, type Sql } from '../../src/db/pool.ts'
-import { asked } from '../support/asked.ts'
+import { taskRequest } from '../support/task-request.ts'
 import { readsOf, testDb } from '../support/postgres.ts'
 import { setup } from '../support/setup.ts'
 
@@ -16,10 +16,10 @@ const order = (key: string, unique = true) => ({ biz: { type: 'order', key, uniq
 t.test('one business thing has one task that says uniqueBiz, whatever its taskNo', async t => {
   const { accept, post, read } = await setup(t)
   const first = await post(order('42'))
-  t.same(await accept(asked(order('42'))), { kind: 'biz_conflict', by: first })
-  t.match(await accept(asked(order('43'))), { kind: 'created' })
+  t.same(await accept(taskRequest(order('42'))), { kind: 'biz_conflict', by: first })
+  t.match(await accept(taskRequest(order('43'))), { kind: 'created' })
   t.match(
-    await accept(asked({ biz: { type: 'refund', key: '42', unique: true } })),
+    await accept(taskRequest({ biz: { type: 'refund', key: '42', unique: true } })),
     { kind: 'created' },
     'another type'
   )
@@ -30,7 +30,7 @@ t.test('it sees tasks that say so only: the others may be as many as they like',
   const { accept, post, read } = await setup(t)
   const plain = await post(order('42', false))
   await post(order('42', true))
-  t.match(await accept(asked(order('42', false))), { kind: 'created' })
+  t.match(await accept(taskRequest(order('42', false))), { kind: 'created' })
   t.notHas(await read(plain), { uniqueBiz: true })
 })
 
@@ -38,7 +38,7 @@ t.test(
   'the same task again is the same, and its number with other content is a conflict of its number',
   async t => {
     const { accept, sql } = await setup(t)
-    const one = asked({ taskNo: 'order:1', ...order('42') })
+    const one = taskRequest({ taskNo: 'order:1', ...order('42') })
     t.match(await accept(one), { kind: 'created', task: { bizType: 'order', bizKey: '42', uniqueBiz: true } })
     t.match(await accept(one), { kind: 'same', task: { bizType: 'order', bizKey: '42', uniqueBiz: true } })
     t.match(await accept({ ...one, contentHash: 'another' }), { kind: 'conflict' })
@@ -57,7 +57,7 @@ t.test(
       Array.from({ length: 20 }, (_, n) =>
         // In either order: what one waits for, another may hold.
         stories.map(({ accept }) =>
-          accept.many((n % 2 ? ['a', 'b', 'c'] : ['c', 'b', 'a']).map(key => asked(order(key))))
+          accept.many((n % 2 ? ['a', 'b', 'c'] : ['c', 'b', 'a']).map(key => taskRequest(order(key))))
         )
       ).flat()
     )
@@ -76,7 +76,7 @@ t.test(
     // By their numbers alone the two would take the keys in opposite orders.
     const batch = (round: number, isReversed: boolean) =>
       Array.from({ length: 100 }, (_, n) =>
-        asked({
+        taskRequest({
           taskNo: `${round}-${isReversed ? 999 - n : 100 + n}-${isReversed}`,
           ...order(`${round}-${n}`)
         })

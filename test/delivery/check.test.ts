@@ -261,7 +261,7 @@ t.test('what it says too late changes nothing: the commit was there first', asyn
   const taskNo = await half.prepare()
   await story.later('35 s')
   const looking = half.look()
-  await shop.asked(1)
+  await shop.checked(1)
   await half.commit(taskNo)
   reply()
   await looking
@@ -282,7 +282,7 @@ t.test('who asks for a check that loses to a rollback is shown what came of it',
   const { story, half } = await halfStory(t, shop.url)
   const taskNo = await half.prepare()
   const asking = half.check(taskNo)
-  await shop.asked(1)
+  await shop.checked(1)
   await half.rollBack(taskNo)
   reply()
   t.match(await asking, { status: 'CANCELLED' })
@@ -307,7 +307,7 @@ t.test(
     const other = await half.prepare({ messageCode: 'stock.moved' })
     await story.later('35 s')
     await both.checker.look()
-    await shop.asked(17)
+    await shop.checked(17)
     t.equal(
       shop.checks.filter(one => one.taskNo !== other).length,
       16,

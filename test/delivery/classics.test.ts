@@ -2,7 +2,7 @@
 import t from 'tap'
 import { openDb } from '../../src/db/pool.ts'
 import { delivered, failed } from '../support/scripted.ts'
-import { asked } from '../support/asked.ts'
+import { taskRequest } from '../support/task-request.ts'
 import { setup } from '../support/setup.ts'
 import { testDb } from '../support/postgres.ts'
 import { stopwatch } from '../support/stopwatch.ts'
@@ -18,7 +18,7 @@ t.test(
       downstream: { limit: { concurrency: 500, timeoutMs: 10_000 } }
     })
     downstream.holds = true
-    await accept.many(Array.from({ length: 200 }, () => asked()))
+    await accept.many(Array.from({ length: 200 }, () => taskRequest()))
     await downstream.received(200)
     const [{ open }] = await sql<[{ open: number }]>`
     select count(*)::int as open from pg_stat_activity
@@ -45,7 +45,9 @@ t.test('the work is handed over after the commit: whoever gets a job finds its r
     missing.push(...ids.filter(id => !found.some(row => row.task_id === id)))
     return add(deliveries)
   }
-  await Promise.all(Array.from({ length: 30 }, () => accept.many(Array.from({ length: 10 }, () => asked()))))
+  await Promise.all(
+    Array.from({ length: 30 }, () => accept.many(Array.from({ length: 10 }, () => taskRequest())))
+  )
   await quiet()
   t.same(missing, [])
 })
@@ -53,7 +55,7 @@ t.test('the work is handed over after the commit: whoever gets a job finds its r
 t.test('nothing is handed over of what was not committed', async t => {
   const { accept, queue, quiet } = await setup(t)
   queue.mode = 'hold'
-  await t.rejects(accept(asked({ createdBy: 'a\0b' })))
+  await t.rejects(accept(taskRequest({ createdBy: 'a\0b' })))
   await quiet()
   t.same(queue.jobs, [])
 })
@@ -80,7 +82,7 @@ t.test('the errors of the first send do not vanish: each is an attempt, a log li
 t.test('a sweep has done what it says: when it has stopped all it decided is written', async t => {
   const { accept, queue, later, dispatching, sql, quiet } = await setup(t)
   queue.mode = 'lose'
-  await accept.many(Array.from({ length: 300 }, () => asked()))
+  await accept.many(Array.from({ length: 300 }, () => taskRequest()))
   await quiet()
   await later('21 s')
   const stop = new AbortController()
@@ -95,7 +97,7 @@ t.test('a sweep has done what it says: when it has stopped all it decided is wri
 t.test('a look takes what has room, never all ids that are due', async t => {
   const { accept, queue, quiet, dispatch, sql, downstream } = await setup(t)
   queue.roomLeft = 0
-  await accept.many(Array.from({ length: 1_000 }, () => asked()))
+  await accept.many(Array.from({ length: 1_000 }, () => taskRequest()))
   await quiet()
   queue.roomLeft = 30
   queue.mode = 'hold'
@@ -108,7 +110,7 @@ t.test('a look takes what has room, never all ids that are due', async t => {
 t.test('without faults a healthy downstream gets each task exactly once, in one attempt', async t => {
   const { accept, downstream, quiet, sql, dispatching } = await setup(t, { sweepMs: 20 })
   dispatching()
-  const batches = Array.from({ length: 20 }, () => Array.from({ length: 100 }, () => asked()))
+  const batches = Array.from({ length: 20 }, () => Array.from({ length: 100 }, () => taskRequest()))
   await Promise.all(batches.map(batch => accept.many(batch)))
   await downstream.received(2_000)
   await quiet()
@@ -131,7 +133,7 @@ t.test('a downstream that hangs stops nobody else, not even of the same task', a
     downstream.holds = context.downstream === 'points'
     return send(request, context, accepted)
   }
-  await accept.many(Array.from({ length: 100 }, () => asked()))
+  await accept.many(Array.from({ length: 100 }, () => taskRequest()))
   await downstream.received(102)
   const [row] = await sql<[{ open: number }]>`
     select count(*)::int as open from delivery where downstream = 'points' and status = 0`
@@ -147,7 +149,7 @@ t.test(
   async t => {
     const { accept, downstream, quiet, dispatch, later } = await setup(t)
     downstream.usual = failed
-    await accept.many(Array.from({ length: 100 }, () => asked()))
+    await accept.many(Array.from({ length: 100 }, () => taskRequest()))
     await quiet()
     for (let sweep = 0; sweep < 5; sweep++) await dispatch()
     t.equal(downstream.requests.length, 100)

@@ -4,7 +4,7 @@ import { listTasks } from '../../src/db/lists.ts'
 import { countFailed } from '../../src/db/operations.ts'
 import { openDb } from '../../src/db/pool.ts'
 import { failed } from '../support/scripted.ts'
-import { asked } from '../support/asked.ts'
+import { taskRequest } from '../support/task-request.ts'
 import { throughBlackHole } from '../support/away.ts'
 import { setup } from '../support/setup.ts'
 import { testDb } from '../support/postgres.ts'
@@ -267,7 +267,7 @@ t.test('the immediate send and three sweepers never send the same attempt twice'
   const [first] = stories
   const dispatchers = stories.map(story => story.dispatching())
   const batches = Array.from({ length: 20 }, (_, at) =>
-    Array.from({ length: 50 }, (_, n) => asked(n % 2 ? { start: { delayMs: at * 10 } } : {}))
+    Array.from({ length: 50 }, (_, n) => taskRequest(n % 2 ? { start: { delayMs: at * 10 } } : {}))
   )
   await Promise.all(batches.map((batch, at) => stories[at % 3]!.accept.many(batch)))
   for (const { wake } of dispatchers) wake()
@@ -314,7 +314,7 @@ t.test('a due delivery is found by the timer of the next due time, long before t
 t.test('a full claim looks again at once: a backlog drains without waiting for sweeps', async t => {
   const { accept, dispatching, queue, downstream, quiet } = await setup(t, { sweepMs: 60_000 })
   queue.roomLeft = 0
-  await accept.many(Array.from({ length: 300 }, () => asked()))
+  await accept.many(Array.from({ length: 300 }, () => taskRequest()))
   await quiet()
   queue.roomLeft = 50
   dispatching()
@@ -332,7 +332,7 @@ t.test('what was lost is decided within a sweep, also while a backlog is worked 
   await later('21 s')
   queue.mode = 'deliver'
   queue.roomLeft = 0
-  await accept.many(Array.from({ length: 2_000 }, () => asked()))
+  await accept.many(Array.from({ length: 2_000 }, () => taskRequest()))
   await quiet()
   queue.roomLeft = 1
   dispatching()

@@ -4,7 +4,7 @@ import { z } from 'zod'
 import { url } from '../../src/handler/define.ts'
 import { dryRun } from '../../src/delivery/dry-run.ts'
 import type { LoadedDownstream, LoadedHandler } from '../../src/handler/loaded.ts'
-import { asked } from '../support/asked.ts'
+import { taskRequest } from '../support/task-request.ts'
 
 const secret = 'k3y-of-the-warehouse'
 const policy: LoadedDownstream['policy'] = {
@@ -58,7 +58,7 @@ t.test('each downstream of the handler, with its request, and without what logs 
     log: { warn: () => {} }
   }
   const about = { taskNo: 'test-1', messageCode: 'order.paid', body: { orderId: 'A-1' } }
-  const made = await dryRun(deps, asked({ ...about, messageBody: '{"orderId":"A-1"}' }))
+  const made = await dryRun(deps, taskRequest({ ...about, messageBody: '{"orderId":"A-1"}' }))
   t.same(made, {
     messageCode: 'order.paid',
     taskNo: 'test-1',
@@ -97,9 +97,9 @@ t.test('each downstream of the handler, with its request, and without what logs 
       }
     ]
   })
-  t.match(await dryRun(deps, asked({ ...about, body: {}, messageBody: '{}' })), {
+  t.match(await dryRun(deps, taskRequest({ ...about, body: {}, messageBody: '{}' })), {
     kind: 'invalid',
     pointer: '/messageBody/orderId'
   })
-  t.equal(await dryRun(deps, asked({ ...about, messageCode: 'nobody.knows' })), 'unknown_code')
+  t.equal(await dryRun(deps, taskRequest({ ...about, messageCode: 'nobody.knows' })), 'unknown_code')
 })

@@ -6,7 +6,7 @@ import t from 'tap'
 import { guard } from '../../src/transport/egress/guard.ts'
 import { httpTransport } from '../../src/transport/http/http.ts'
 import { delivered, failed } from '../support/scripted.ts'
-import { asked } from '../support/asked.ts'
+import { taskRequest } from '../support/task-request.ts'
 import { backAgain, throughBlackHole } from '../support/away.ts'
 import { setup } from '../support/setup.ts'
 
@@ -65,7 +65,7 @@ t.test(
     const { accept, downstream, quiet, later, dispatch, read } = await setup(t)
     const posted = fc.sample(fc.json(), { numRuns: 60, seed: 7 }).filter(text => !text.includes('\\u0000'))
     downstream.usual = failed
-    const tasks = posted.map(messageBody => asked({ messageBody, retryTimes: 2 }))
+    const tasks = posted.map(messageBody => taskRequest({ messageBody, retryTimes: 2 }))
     await accept.many(tasks)
     await quiet()
     await later('1 minute')
@@ -93,7 +93,7 @@ t.test('one slow request in a job of many holds up none of the others', async t 
     downstream: { limit: { concurrency: 2, timeoutMs: 10_000 } }
   })
   downstream.holds = true
-  await accept.many(Array.from({ length: 20 }, () => asked()))
+  await accept.many(Array.from({ length: 20 }, () => taskRequest()))
   await downstream.received(2)
   // The first one stays without an answer; the other slot serves all the rest.
   downstream.holds = false

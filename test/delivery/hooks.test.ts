@@ -1,5 +1,5 @@
 import t from 'tap'
-import { asked } from '../support/asked.ts'
+import { taskRequest } from '../support/task-request.ts'
 import { setup } from '../support/setup.ts'
 
 t.test('a request that throws, hangs or fails is counted and leaves the others alone', async t => {
@@ -11,7 +11,7 @@ t.test('a request that throws, hangs or fails is counted and leaves the others a
       }
     }
   })
-  const tasks = [asked(), asked({ messageBody: '{"bad":true}' }), asked()]
+  const tasks = [taskRequest(), taskRequest({ messageBody: '{"bad":true}' }), taskRequest()]
   await accept.many(tasks)
   await quiet()
   const [one, bad, other] = await Promise.all(tasks.map(task => read(task.taskNo)))

@@ -1,7 +1,7 @@
 import t from 'tap'
 import type { OnReceipt } from '../../src/handler/define.ts'
 import type { Task } from '../../src/domain/types.ts'
-import { asked } from '../support/asked.ts'
+import { taskRequest } from '../support/task-request.ts'
 import { setup, type SetupOptions } from '../support/setup.ts'
 
 const owing: SetupOptions = { downstream: { needCallback: true } }
@@ -29,7 +29,7 @@ t.test('the hook gets the task it acknowledges and not an empty record, and may 
   ] as const
   for (const [turn, status] of cases) {
     said = turn
-    const one = asked({ messageBody: `{"turn":"${turn}"}`, sceneType: 'vip' })
+    const one = taskRequest({ messageBody: `{"turn":"${turn}"}`, sceneType: 'vip' })
     await post(one)
     await quiet()
     t.match(

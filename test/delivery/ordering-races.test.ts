@@ -4,7 +4,7 @@ import { openDb } from '../../src/db/pool.ts'
 import { listOrderingKeys, promote } from '../../src/db/ordering.ts'
 import { applyMoves } from '../../src/db/transitions.ts'
 import type { Move } from '../../src/domain/transitions.ts'
-import { asked } from '../support/asked.ts'
+import { taskRequest } from '../support/task-request.ts'
 import { testDb } from '../support/postgres.ts'
 import { setup, type Story } from '../support/setup.ts'
 
@@ -46,11 +46,11 @@ t.test(
     const [producer, worker] = await two(t, 'hold')
     const keys = Array.from({ length: 300 }, (_, n) => `key-${n}`)
     await producer.accept.many(
-      keys.map(orderingKey => asked({ taskNo: `first:${orderingKey}`, orderingKey }))
+      keys.map(orderingKey => taskRequest({ taskNo: `first:${orderingKey}`, orderingKey }))
     )
     const ids = await Promise.all(keys.map(key => idOf(producer, `first:${key}`)))
     for (const [n, orderingKey] of keys.entries()) {
-      const accept = () => producer.accept(asked({ taskNo: `second:${orderingKey}`, orderingKey }))
+      const accept = () => producer.accept(taskRequest({ taskNo: `second:${orderingKey}`, orderingKey }))
       const end = () => worker.record({ move: ends(ids[n] ?? '', orderingKey) })
       // Either first, and together.
       if (n % 3 === 0) await Promise.all([accept(), end()])
@@ -79,7 +79,7 @@ t.test('many producers at two processes: positions are in the order in which the
         const { accept } = (producer + n) % 2 ? one : other
         const key = `key-${(producer * 7 + n) % 5}`
         const from = clock++
-        const done = await accept(asked({ taskNo: `task-${producer}-${n}`, orderingKey: key }))
+        const done = await accept(taskRequest({ taskNo: `task-${producer}-${n}`, orderingKey: key }))
         const [delivery] = done.kind === 'created' ? done.task.deliveries : []
         seen.push({ key, from, to: clock++, position: delivery?.position ?? 0 })
       }
@@ -110,7 +110,7 @@ t.test(
     await Promise.all(
       all.map(async ({ orderingKey, taskNo }, n) => {
         const at = n % 2 ? one : other
-        await at.accept(asked({ taskNo, orderingKey }))
+        await at.accept(taskRequest({ taskNo, orderingKey }))
         if (n % 5 === 0) await other.remove(taskNo)
         if (n % 7 === 0) await one.release(orderingKey)
         if (n % 3 === 0) await one.redeliver(taskNo, { force: n % 2 === 0 })
@@ -141,7 +141,7 @@ t.test('two who promote the same key at once: one head, claimed once', async t =
   const [one, other] = await two(t, 'hold')
   for (let n = 0; n < 50; n++) {
     const orderingKey = `key-${n}`
-    await one.accept.many(['a', 'b', 'c'].map(name => asked({ taskNo: `${name}:${n}`, orderingKey })))
+    await one.accept.many(['a', 'b', 'c'].map(name => taskRequest({ taskNo: `${name}:${n}`, orderingKey })))
     const key = { downstream: 'warehouse', orderingKey, leaseMs: 60_000, skips: false }
     await applyMoves(one.sql, [{ move: ends(await idOf(one, `a:${n}`), orderingKey) }])
     const promoted = await Promise.all(
@@ -153,7 +153,7 @@ t.test('two who promote the same key at once: one head, claimed once', async t =
 
 t.test('an end that is not committed yet, and one that never is, let nothing go', async t => {
   const [one, other] = await two(t, 'hold')
-  await one.accept.many(['a', 'b'].map(taskNo => asked({ taskNo, orderingKey: 'k' })))
+  await one.accept.many(['a', 'b'].map(taskNo => taskRequest({ taskNo, orderingKey: 'k' })))
   const key = { downstream: 'warehouse', orderingKey: 'k', leaseMs: 60_000, skips: false }
   const id = await idOf(one, 'a')
   const undone = one.sql.begin(async tx => {
@@ -188,7 +188,7 @@ t.test(
   async t => {
     const [gone, stranger] = await withStranger(t)
     gone.queue.mode = 'hold'
-    await gone.accept.many(['a', 'b', 'c'].map(taskNo => asked({ taskNo, orderingKey: 'k' })))
+    await gone.accept.many(['a', 'b', 'c'].map(taskNo => taskRequest({ taskNo, orderingKey: 'k' })))
     // Their process did not live to look at the key.
     const fail = async (taskNo: string, attempt: number): Promise<Move> => ({
       taskId: await idOf(gone, taskNo),
@@ -222,7 +222,7 @@ t.test(
   async t => {
     const [gone, stranger] = await withStranger(t)
     gone.downstream.next({ kind: 'refused', reason: 'http_410' })
-    await gone.accept.many(['a', 'b', 'c'].map(taskNo => asked({ taskNo, orderingKey: 'k' })))
+    await gone.accept.many(['a', 'b', 'c'].map(taskNo => taskRequest({ taskNo, orderingKey: 'k' })))
     await gone.quiet()
     const move = {
       taskId: await idOf(gone, 'b'),

@@ -1,6 +1,6 @@
 // Tasks with an orderingKey run one after the other: a real PostgreSQL, and a downstream and a clock in the test's hands.
 import t from 'tap'
-import { asked } from '../support/asked.ts'
+import { taskRequest } from '../support/task-request.ts'
 import { until } from '../support/until.ts'
 import { listDeliveries } from '../../src/db/lists.ts'
 import { withWaitingFor } from '../../src/delivery/waiting-for.ts'
@@ -14,7 +14,7 @@ t.test(
   async t => {
     const story = await setup(t, { downstream: { needCallback: true } })
     const { accept, read, quiet, receive, downstream, sql } = story
-    const accepted = await accept.many(['a', 'b', 'c'].map(taskNo => asked({ taskNo, ...k })))
+    const accepted = await accept.many(['a', 'b', 'c'].map(taskNo => taskRequest({ taskNo, ...k })))
     const positions = accepted.map(one => ('task' in one ? one.task.deliveries[0]?.position : undefined))
     t.ok(Number(positions[0]) > 1.7e15, 'a key begins at the time in microseconds')
     t.same(
@@ -46,7 +46,7 @@ t.test(
     )
     t.match(await sql`select next, head, held_at from ordering`, [{ head: null, held_at: null }])
     t.equal((await sql`select from promotion`).length, 0)
-    await accept(asked({ taskNo: 'd', ...k }))
+    await accept(taskRequest({ taskNo: 'd', ...k }))
     await quiet()
     t.equal(sent(story).at(-1), 'd', 'the key is free')
     t.match((await read('d')).deliveries[0], { position: Number(positions[0]) + 3 })
@@ -58,10 +58,10 @@ t.test('keys, downstreams, and tasks without a key do not wait for each other', 
   const { accept, downstream } = story
   downstream.holds = true
   await accept.many([
-    asked({ taskNo: 'a1', orderingKey: 'a' }),
-    asked({ taskNo: 'a2', orderingKey: 'a' }),
-    asked({ taskNo: 'b1', orderingKey: 'b' }),
-    asked({ taskNo: 'free' })
+    taskRequest({ taskNo: 'a1', orderingKey: 'a' }),
+    taskRequest({ taskNo: 'a2', orderingKey: 'a' }),
+    taskRequest({ taskNo: 'b1', orderingKey: 'b' }),
+    taskRequest({ taskNo: 'free' })
   ])
   await downstream.received(6)
   await story.enqueuing.idle()
@@ -76,13 +76,13 @@ t.test(
     const story = await setup(t)
     const { accept, quiet, downstream, read, redeliver, sql } = story
     downstream.next({ kind: 'refused', reason: 'http_410' })
-    await accept.many(['a', 'b', 'c'].map(taskNo => asked({ taskNo, ...k })))
+    await accept.many(['a', 'b', 'c'].map(taskNo => taskRequest({ taskNo, ...k })))
     await quiet()
     t.same(sent(story), ['a'])
     const open = () => sql<{ kind: string }[]>`select kind from alarm where resolved_at is null order by kind`
     t.match(await open(), [{ kind: 'FAILED' }, { kind: 'KEY_HELD' }])
     t.match(await sql`select held_at from ordering`, [{ held_at: Date }])
-    await accept(asked({ taskNo: 'd', ...k }))
+    await accept(taskRequest({ taskNo: 'd', ...k }))
     await quiet()
     t.match(await read('d'), { deliveries: [{ phase: 'BLOCKED' }] })
     const asking = {
@@ -125,7 +125,7 @@ t.test(
 t.test('a redelivery that fails again holds the key again; a late receipt lets it go on', async t => {
   const story = await setup(t, { downstream: { needCallback: true } })
   const { accept, quiet, downstream, redeliver, receive, sql, later, dispatch } = story
-  await accept.many(['a', 'b'].map(taskNo => asked({ taskNo, retryTimes: 1, ...k })))
+  await accept.many(['a', 'b'].map(taskNo => taskRequest({ taskNo, retryTimes: 1, ...k })))
   await quiet()
   await later('61 s')
   await dispatch()
@@ -147,7 +147,7 @@ t.test('released, the key goes on, and what FAILED goes out of order from then o
   const story = await setup(t)
   const { accept, quiet, downstream, redeliver, read, release, sql } = story
   downstream.next({ kind: 'refused', reason: 'http_410' })
-  await accept.many(['a', 'b'].map(taskNo => asked({ taskNo, ...k })))
+  await accept.many(['a', 'b'].map(taskNo => taskRequest({ taskNo, ...k })))
   await quiet()
   t.equal(await release('nothing'), 'not_found')
   t.match(await release('order-42'), { taskNo: 'a' })
@@ -157,7 +157,7 @@ t.test('released, the key goes on, and what FAILED goes out of order from then o
   const position = (await read('a')).deliveries[0]?.position
   t.match(await read('a'), { deliveries: [{ status: 'FAILED', outOfOrder: true }] })
   downstream.holds = true
-  await accept(asked({ taskNo: 'c', ...k }))
+  await accept(taskRequest({ taskNo: 'c', ...k }))
   await redeliver('a')
   await downstream.received(3)
   story.dispatching().wake()
@@ -177,16 +177,16 @@ t.test("onFailed: 'skip' goes on at once, past any number of them", async t => {
   const { accept, quiet, downstream, read, remove, sql, later, dispatch } = story
   const refused = { kind: 'refused', reason: 'http_410' } as const
   downstream.next(refused, refused)
-  await accept.many(['a', 'b', 'c'].map(taskNo => asked({ taskNo, ...k })))
+  await accept.many(['a', 'b', 'c'].map(taskNo => taskRequest({ taskNo, ...k })))
   await quiet()
   t.same(sent(story), ['a', 'b', 'c'])
   t.match(await read('b'), { deliveries: [{ status: 'FAILED', outOfOrder: true }] })
   t.equal((await sql`select from alarm where kind = 'KEY_HELD'`).length, 0)
   downstream.holds = true
   const before = new Date(Date.now() + 60_000)
-  await accept(asked({ taskNo: 'd', ...k }))
-  await accept.many(['e', 'f'].map(taskNo => asked({ taskNo, deliverBefore: before, ...k })))
-  await accept(asked({ taskNo: 'g', ...k }))
+  await accept(taskRequest({ taskNo: 'd', ...k }))
+  await accept.many(['e', 'f'].map(taskNo => taskRequest({ taskNo, deliverBefore: before, ...k })))
+  await accept(taskRequest({ taskNo: 'g', ...k }))
   await later('61 s')
   await dispatch()
   t.match(await read('e'), { deliveries: [{ status: 'FAILED', reason: 'EXPIRED' }] })
@@ -203,9 +203,9 @@ t.test('one that FAILED while it waited holds the key when its turn comes, and n
   const story = await setup(t)
   const { accept, quiet, downstream, read, redeliver, sql, later, dispatch } = story
   downstream.holds = true
-  await accept(asked({ taskNo: 'a', ...k }))
-  await accept(asked({ taskNo: 'b', deliverBefore: new Date(Date.now() + 60_000), ...k }))
-  await accept(asked({ taskNo: 'c', ...k }))
+  await accept(taskRequest({ taskNo: 'a', ...k }))
+  await accept(taskRequest({ taskNo: 'b', deliverBefore: new Date(Date.now() + 60_000), ...k }))
+  await accept(taskRequest({ taskNo: 'c', ...k }))
   await later('61 s')
   await dispatch()
   t.match(await read('b'), { deliveries: [{ status: 'FAILED', reason: 'EXPIRED', attempt: 0 }] })
@@ -225,9 +225,9 @@ t.test('redelivered before its turn has come it takes its place again', async t 
   const story = await setup(t)
   const { accept, quiet, downstream, read, redeliver, later, dispatch } = story
   downstream.holds = true
-  await accept(asked({ taskNo: 'a', ...k }))
-  await accept(asked({ taskNo: 'b', deliverBefore: new Date(Date.now() + 60_000), ...k }))
-  await accept(asked({ taskNo: 'c', ...k }))
+  await accept(taskRequest({ taskNo: 'a', ...k }))
+  await accept(taskRequest({ taskNo: 'b', deliverBefore: new Date(Date.now() + 60_000), ...k }))
+  await accept(taskRequest({ taskNo: 'c', ...k }))
   await later('61 s')
   await dispatch()
   await redeliver('b', { force: true })
@@ -250,11 +250,11 @@ t.test('deleted ones, skipped ones, and those that a hook skips end as if they w
   const { accept, quiet, downstream, read, remove, sql } = story
   downstream.holds = true
   await accept.many([
-    asked({ taskNo: 'a', ...k }),
-    asked({ taskNo: 'b', ...k }),
-    asked({ taskNo: 'c', sceneType: 'never', ...k }),
-    asked({ taskNo: 'd', sceneType: 'now', ...k }),
-    asked({ taskNo: 'e', ...k })
+    taskRequest({ taskNo: 'a', ...k }),
+    taskRequest({ taskNo: 'b', ...k }),
+    taskRequest({ taskNo: 'c', sceneType: 'never', ...k }),
+    taskRequest({ taskNo: 'd', sceneType: 'now', ...k }),
+    taskRequest({ taskNo: 'e', ...k })
   ])
   await downstream.received(1)
   t.match(await read('c'), { deliveries: [{ reason: 'SKIPPED', position: undefined }] })
@@ -272,10 +272,10 @@ t.test('deleted ones, skipped ones, and those that a hook skips end as if they w
 t.test('a HANDLED one that is sent again by force goes out of order', async t => {
   const story = await setup(t)
   const { accept, quiet, downstream, redeliver, dispatch } = story
-  await accept(asked({ taskNo: 'a', ...k }))
+  await accept(taskRequest({ taskNo: 'a', ...k }))
   await quiet()
   downstream.holds = true
-  await accept(asked({ taskNo: 'b', ...k }))
+  await accept(taskRequest({ taskNo: 'b', ...k }))
   await downstream.received(2)
   await redeliver('a', { force: true })
   await dispatch()
@@ -293,8 +293,8 @@ t.test('a HANDLED one that is sent again by force goes out of order', async t =>
 t.test('a start time, a pause, and a backoff of the head hold those behind it', async t => {
   const story = await setup(t)
   const { accept, quiet, downstream, later, dispatch, read, sql, around } = story
-  await accept(asked({ taskNo: 'a', start: { delayMs: 60_000 }, ...k }))
-  await accept(asked({ taskNo: 'b', ...k }))
+  await accept(taskRequest({ taskNo: 'a', start: { delayMs: 60_000 }, ...k }))
+  await accept(taskRequest({ taskNo: 'b', ...k }))
   await dispatch()
   t.same(sent(story), [])
   t.match(await read('a'), { deliveries: [{ phase: 'WAITING' }] })
@@ -306,7 +306,7 @@ t.test('a start time, a pause, and a backoff of the head hold those behind it', 
   await sql`insert into downstream (name, paused_at) values ('warehouse', now())`
   await around.refresh()
   const start = new Date(Date.now() + 120_000)
-  await accept(asked({ taskNo: 'c', start: { at: start }, ...k }))
+  await accept(taskRequest({ taskNo: 'c', start: { at: start }, ...k }))
   await later('11 s')
   await dispatch()
   t.same(sent(story), ['a'], 'paused')
@@ -324,11 +324,11 @@ t.test('with `after` both must be free, and the key waits for what the head wait
   downstream.holds = true
   const after = (...taskNos: string[]) => ({ after: { taskNos, codes: null } })
   const accepted = await accept.many([
-    asked({ taskNo: 'first' }),
-    asked({ taskNo: 'a', ...k, ...after('first') }),
-    asked({ taskNo: 'b', ...k }),
-    asked({ taskNo: 'c', ...k, ...after('b') }),
-    asked({ taskNo: 'd', ...k })
+    taskRequest({ taskNo: 'first' }),
+    taskRequest({ taskNo: 'a', ...k, ...after('first') }),
+    taskRequest({ taskNo: 'b', ...k }),
+    taskRequest({ taskNo: 'c', ...k, ...after('b') }),
+    taskRequest({ taskNo: 'd', ...k })
   ])
   t.same(
     accepted.map(one => one.kind),
@@ -350,9 +350,9 @@ t.test('what was free of others first waits for its turn, and the other way roun
   const story = await setup(t)
   const { accept, quiet, downstream, read, dispatch, sql } = story
   downstream.holds = true
-  await accept(asked({ taskNo: 'head', ...k }))
-  await accept(asked({ taskNo: 'first' }))
-  await accept(asked({ taskNo: 'a', ...k, after: { taskNos: ['first'], codes: null } }))
+  await accept(taskRequest({ taskNo: 'head', ...k }))
+  await accept(taskRequest({ taskNo: 'first' }))
+  await accept(taskRequest({ taskNo: 'a', ...k, after: { taskNos: ['first'], codes: null } }))
   await downstream.received(2)
   downstream.answer(undefined, 1)
   await until(
@@ -371,10 +371,10 @@ t.test('its turn has come, and it waits for another task still', async t => {
   const story = await setup(t)
   const { accept, quiet, downstream, read, dispatch } = story
   downstream.holds = true
-  await accept(asked({ taskNo: 'head', ...k }))
-  await accept(asked({ taskNo: 'first' }))
-  await accept(asked({ taskNo: 'a', ...k, after: { taskNos: ['first'], codes: null } }))
-  await accept(asked({ taskNo: 'b', ...k }))
+  await accept(taskRequest({ taskNo: 'head', ...k }))
+  await accept(taskRequest({ taskNo: 'first' }))
+  await accept(taskRequest({ taskNo: 'a', ...k, after: { taskNos: ['first'], codes: null } }))
+  await accept(taskRequest({ taskNo: 'b', ...k }))
   await downstream.received(2)
   downstream.answer(undefined, sent(story).indexOf('head'))
   await until('the head has ended', async () => (await read('head')).status === 'HANDLED')
@@ -392,8 +392,8 @@ t.test('rows of the outbox and half messages take their places when they become 
   const story = await setup(t, { handler: { checkBack: () => ({ url: 'http://shop.test/' }) } })
   const { accept, downstream, drain, sql, quiet, read } = story
   downstream.holds = true
-  await accept(asked({ taskNo: 'a', ...k }))
-  await accept(asked({ taskNo: 'half', prepared: { checkAfterMs: 60_000 }, ...k }))
+  await accept(taskRequest({ taskNo: 'a', ...k }))
+  await accept(taskRequest({ taskNo: 'half', prepared: { checkAfterMs: 60_000 }, ...k }))
   t.match(await read('half'), { orderingKey: 'order-42', status: 'PREPARED' })
   for (const taskNo of ['b', 'c', 'free'])
     await sql`select ackbox_api.enqueue('order.paid', '1', ${taskNo}, ordering_key => ${taskNo === 'free' ? null : 'order-42'})`
@@ -413,7 +413,7 @@ t.test('whoever ends one and dies before it looks: the sweep lets the next one g
   const story = await setup(t)
   const { accept, downstream, sql, succession, around, quiet, read } = story
   downstream.holds = true
-  await accept.many(['a', 'b'].map(taskNo => asked({ taskNo, ...k })))
+  await accept.many(['a', 'b'].map(taskNo => taskRequest({ taskNo, ...k })))
   await downstream.received(1)
   // As another process does that dies then: nobody here hears of it.
   await sql`

@@ -12,7 +12,7 @@ import { ordering } from '../../src/delivery/ordering.ts'
 import { uuidv7 } from '../../src/domain/ids.ts'
 import { createMetrics } from '../../src/runtime/metrics.ts'
 import { semaphore } from '../../src/runtime/semaphore.ts'
-import { asked } from '../support/asked.ts'
+import { taskRequest } from '../support/task-request.ts'
 import { lockWaits, readsOf } from '../support/postgres.ts'
 import { failed } from '../support/scripted.ts'
 import { setup, type Story } from '../support/setup.ts'
@@ -64,7 +64,7 @@ t.test(
     const story = await setup(t)
     const { accept, quiet, downstream, dispatch, succession, around } = story
     downstream.usual = refused
-    await accept.many(['a', 'b'].map(taskNo => asked({ taskNo, orderingKey: 'k' })))
+    await accept.many(['a', 'b'].map(taskNo => taskRequest({ taskNo, orderingKey: 'k' })))
     await quiet()
     t.match(await openAlarms(story), [{ kind: 'FAILED' }, { kind: 'KEY_HELD' }])
     await begin(story, 1)
@@ -86,7 +86,7 @@ t.test('whether a FAILED one holds its key, only a process with the handler deci
   const story = await setup(t, { downstream: { onFailed: 'skip' } })
   const { sql, accept, quiet, downstream, around, succession, dispatch } = story
   downstream.holds = true
-  await accept.many(['a', 'b'].map(taskNo => asked({ taskNo, orderingKey: 'k' })))
+  await accept.many(['a', 'b'].map(taskNo => taskRequest({ taskNo, orderingKey: 'k' })))
   await downstream.received(1)
   const [flying] = await sql<[{ task_id: string }]>`select task_id from delivery where phase = 'IN_FLIGHT'`
   // Whoever ends it does not live to look.
@@ -122,7 +122,7 @@ t.test('nor when it failed while it waited behind the head', async t => {
   const story = await setup(t, { downstream: { onFailed: 'skip' } })
   const { sql, accept, downstream, around } = story
   downstream.holds = true
-  await accept.many(['a', 'b', 'c'].map(taskNo => asked({ taskNo, orderingKey: 'k' })))
+  await accept.many(['a', 'b', 'c'].map(taskNo => taskRequest({ taskNo, orderingKey: 'k' })))
   await downstream.received(1)
   const rows = await sql<{ task_id: string; attempt: number }[]>`
     select task_id, attempt from delivery order by position`
@@ -149,7 +149,7 @@ t.test('a key whose head is HANDLED goes on by a process without the handler too
   const story = await setup(t)
   const { sql, accept, downstream, around } = story
   downstream.holds = true
-  await accept.many(['a', 'b'].map(taskNo => asked({ taskNo, orderingKey: 'k' })))
+  await accept.many(['a', 'b'].map(taskNo => taskRequest({ taskNo, orderingKey: 'k' })))
   await downstream.received(1)
   const [flying] = await sql<[{ task_id: string }]>`select task_id from delivery where phase = 'IN_FLIGHT'`
   const key = { taskId: flying.task_id, downstream: 'warehouse', attempt: 1 }
@@ -170,9 +170,9 @@ t.test('what waits for its turn too is no more alarmed once its prerequisite is 
   const story = await setup(t)
   const { accept, quiet, downstream, dispatch, succession, around } = story
   downstream.next(refused)
-  await accept(asked({ taskNo: 'a' }))
+  await accept(taskRequest({ taskNo: 'a' }))
   await quiet()
-  await accept(asked({ taskNo: 'c', orderingKey: 'k', after: { taskNos: ['a'], codes: null } }))
+  await accept(taskRequest({ taskNo: 'c', orderingKey: 'k', after: { taskNos: ['a'], codes: null } }))
   await quiet()
   await around.refresh()
   await succession.sweep()
@@ -273,7 +273,7 @@ t.test('what expires before a redelivery without force is written is not sent', 
   downstream.next(refused)
   // Read as timely, and moved when it is not.
   const deliverBefore = new Date(Date.now() + 3_600_000)
-  await accept(asked({ taskNo: 'a', deliverBefore }))
+  await accept(taskRequest({ taskNo: 'a', deliverBefore }))
   await quiet()
   await redeliver(
     { sql, complete: record, handlers, wake: () => {} },

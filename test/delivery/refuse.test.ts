@@ -1,21 +1,21 @@
 import t from 'tap'
 import { z } from 'zod'
 import { Unavailable } from '../../src/runtime/errors.ts'
-import { asked } from '../support/asked.ts'
+import { taskRequest } from '../support/task-request.ts'
 import { backAgain, throughBlackHole } from '../support/away.ts'
 import { setup } from '../support/setup.ts'
 import { stopwatch } from '../support/stopwatch.ts'
 
 t.test('a body that the handler’s schema refuses is told where', async t => {
   const { accept, sql } = await setup(t, { handler: { body: z.object({ 'a/b': z.array(z.int()) }) } })
-  t.match(await accept(asked({ messageBody: '{"a/b":[1,"x"]}' })), {
+  t.match(await accept(taskRequest({ messageBody: '{"a/b":[1,"x"]}' })), {
     kind: 'invalid',
     pointer: '/messageBody/a~1b/1'
   })
-  t.match(await accept(asked({ messageBody: '{"a/b":["x",1,"y"]}' })), {
+  t.match(await accept(taskRequest({ messageBody: '{"a/b":["x",1,"y"]}' })), {
     errors: [{ pointer: '/messageBody/a~1b/0' }, { pointer: '/messageBody/a~1b/2' }]
   })
-  t.match(await accept(asked({ messageCode: 'nobody' })), { kind: 'unknown_code' })
+  t.match(await accept(taskRequest({ messageCode: 'nobody' })), { kind: 'unknown_code' })
   const [{ count }] = await sql<[{ count: number }]>`select count(*)::int as count from task`
   t.equal(count, 0)
 })
@@ -24,7 +24,7 @@ t.test('a bound is told in words that no answer has to escape', async t => {
   const body = z.object({ cents: z.int().min(1).max(9), weight: z.number().positive().lt(5) })
   const { accept } = await setup(t, { handler: { body } })
   const refused = async (cents: number, weight: number) =>
-    await accept(asked({ messageBody: JSON.stringify({ cents, weight }) }))
+    await accept(taskRequest({ messageBody: JSON.stringify({ cents, weight }) }))
   t.match(await refused(0, 0), {
     errors: [
       { detail: 'Too small: expected number to be ≥ 1' },
@@ -43,17 +43,17 @@ t.test('a schema that throws refuses that body only, and not with a 500', async 
   const body = z.object({ json: z.string().transform(text => JSON.parse(text) as unknown) })
   const { accept } = await setup(t, { handler: { body } })
   const answers = await accept.many([
-    asked({ messageBody: '{"json":"{}"}' }),
-    asked({ messageBody: '{"json":"{"}' }),
-    asked({ messageBody: '{"json":"[]"}' })
+    taskRequest({ messageBody: '{"json":"{}"}' }),
+    taskRequest({ messageBody: '{"json":"{"}' }),
+    taskRequest({ messageBody: '{"json":"[]"}' })
   ])
   t.match(answers, [{ kind: 'created' }, { kind: 'invalid', pointer: '/messageBody' }, { kind: 'created' }])
 })
 
 t.test('one row that PostgreSQL refuses fails alone, and the others of its batch are stored', async t => {
   const { accept, read } = await setup(t)
-  const good = Array.from({ length: 9 }, () => asked())
-  const bad = asked({ createdBy: 'a\0b' })
+  const good = Array.from({ length: 9 }, () => taskRequest())
+  const bad = taskRequest({ createdBy: 'a\0b' })
   const answers = await Promise.allSettled(
     [...good.slice(0, 4), bad, ...good.slice(4)].map(one => accept(one))
   )
@@ -67,18 +67,18 @@ t.test(
   async t => {
     const { hole, sql } = await throughBlackHole(t)
     const story = await setup(t, { sql })
-    const known = asked()
+    const known = taskRequest()
     await story.accept(known)
     await story.quiet()
     hole.swallow()
     const began = stopwatch(t)
-    const lost = Array.from({ length: 20 }, () => asked())
+    const lost = Array.from({ length: 20 }, () => taskRequest())
     const answers = await Promise.allSettled([...lost.map(one => story.accept(one)), story.accept(known)])
     const took = began()
     t.ok(answers.every(answer => answer.status === 'rejected' && answer.reason instanceof Unavailable))
     t.ok(took < 2_500, `${took} ms`)
     t.ok(story.around.isDatabaseAway())
-    await t.rejects(story.accept(asked()), Unavailable, 'at once, while it is away')
+    await t.rejects(story.accept(taskRequest()), Unavailable, 'at once, while it is away')
     hole.heal()
     await backAgain(story.around)
     const again = await Promise.all(lost.map(one => story.accept(one)))

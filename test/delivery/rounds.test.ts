@@ -1,6 +1,6 @@
 // Every request says when its receiver may forget it, and Ackbox keeps to that.
 import t from 'tap'
-import { asked } from '../support/asked.ts'
+import { taskRequest } from '../support/task-request.ts'
 import { failed } from '../support/scripted.ts'
 import { setup } from '../support/setup.ts'
 
@@ -84,7 +84,7 @@ t.test('a delivery that is redelivered after its time is sent in its new round',
 t.test('in order: a delivery redelivered after its time is sent in its new round', async t => {
   const { accept, redeliver, downstream, quiet, later, dispatch, delivery } = await setup(t)
   downstream.next(failed)
-  await accept(asked({ taskNo: 'a', orderingKey: 'k', retryTimes: 1 }))
+  await accept(taskRequest({ taskNo: 'a', orderingKey: 'k', retryTimes: 1 }))
   await quiet()
   await later('40 d')
   await redeliver('a')
@@ -97,7 +97,7 @@ t.test('in order: a delivery redelivered after its time is sent in its new round
 t.test('in order: what waited BLOCKED for 40 days is sent', async t => {
   const { accept, redeliver, downstream, quiet, later, dispatch, delivery } = await setup(t)
   downstream.next({ kind: 'refused', reason: 'http_410' })
-  await accept.many(['a', 'b'].map(taskNo => asked({ taskNo, orderingKey: 'k' })))
+  await accept.many(['a', 'b'].map(taskNo => taskRequest({ taskNo, orderingKey: 'k' })))
   await quiet()
   await later('40 d')
   await redeliver('a')

@@ -1,5 +1,5 @@
 import t from 'tap'
-import { asked } from '../support/asked.ts'
+import { taskRequest } from '../support/task-request.ts'
 import { failed } from '../support/scripted.ts'
 import { setup } from '../support/setup.ts'
 
@@ -45,7 +45,7 @@ t.test('an answer that is later than a redelivery does not end the new round', a
 t.test('a receipt that was read before a redelivery does not move the new round', async t => {
   const story = await setup(t, { downstream: { needCallback: true } })
   const { accept, downstream, quiet, sql, record, redeliver } = story
-  await accept(asked({ taskNo: 'a', retryTimes: 1 }))
+  await accept(taskRequest({ taskNo: 'a', retryTimes: 1 }))
   await downstream.received(1)
   await quiet()
   const [at] = await sql<[{ task_id: string }]>`select task_id from delivery`

@@ -198,12 +198,12 @@ t.test(
   'a task that asks for receipts where no downstream takes them is refused, and not silently ignored',
   async t => {
     const without = await setup(t, { downstreams: { audit: { needCallback: undefined } as object } })
-    const { asked } = await import('../support/asked.ts')
-    t.match(await without.accept(asked({ needCallback: true })), {
+    const { taskRequest } = await import('../support/task-request.ts')
+    t.match(await without.accept(taskRequest({ needCallback: true })), {
       kind: 'invalid',
       pointer: '/needCallback'
     })
-    t.match(await without.accept(asked({ needCallback: false })), { kind: 'created' })
+    t.match(await without.accept(taskRequest({ needCallback: false })), { kind: 'created' })
     const mixed = await setup(t, {
       downstreams: { audit: { needCallback: undefined } as object, warehouse: { needCallback: false } }
     })

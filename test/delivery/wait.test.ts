@@ -1,7 +1,7 @@
 import t from 'tap'
 import { waiters } from '../../src/delivery/waiters.ts'
 import { delivered } from '../support/scripted.ts'
-import { asked } from '../support/asked.ts'
+import { taskRequest } from '../support/task-request.ts'
 import { setup } from '../support/setup.ts'
 
 const log = { debug() {}, info() {}, warn() {}, error() {} }
@@ -51,7 +51,7 @@ t.test('a thousand may wait, also when all of them come at once, and other keys 
   const { sql, accept, queue } = await setup(t)
   queue.mode = 'hold'
   const waiting = waiters({ sql, log })
-  const one = asked()
+  const one = taskRequest()
   await accept(one)
   const come = (owner: string, count: number) =>
     Array.from({ length: count }, () => waiting.wait(one.taskNo, owner, 30_000, never))

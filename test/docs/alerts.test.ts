@@ -29,7 +29,7 @@ t.test('the metrics keep the conventions of Prometheus', { skip }, async t => {
   metrics.outbox({ waiting: 1, oldestMs: 1, rejected: 1 })
   metrics.prepared(1, 1)
   metrics.attempted('warehouse', 'delivered', 3)
-  metrics.alarmTold('ops', 'failed')
+  metrics.alarmSent('ops', 'failed')
   t.same(promtool(['check', 'metrics'], await metrics.render()), { status: 0, said: '' })
 })
 

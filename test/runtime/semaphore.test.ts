@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import t from 'tap'
-import { asked } from '../support/asked.ts'
+import { taskRequest } from '../support/task-request.ts'
 import { setup } from '../support/setup.ts'
 import { until } from '../support/until.ts'
 
@@ -11,7 +11,7 @@ t.test('answers that cannot be written down yet hold up further sends, and none 
   const locked = await sql.reserve()
   await locked`begin`
   await locked`lock table attempt in access exclusive mode`
-  await accept.many(Array.from({ length: 1_500 }, () => asked()))
+  await accept.many(Array.from({ length: 1_500 }, () => taskRequest()))
   await until('a thousand are sent', () => downstream.requests.length >= 1_000)
   await sleep(200)
   t.ok(downstream.requests.length <= 1_010, `${downstream.requests.length} were sent meanwhile`)

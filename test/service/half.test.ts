@@ -81,7 +81,7 @@ t.test(
     t.equal((await end(api, 'said', 'commit')).status, 200)
     t.match(await settled(api.url, 'said'), { body: { status: 'HANDLED' } })
     t.equal((await prepare(api, 'asked', { checkBack: { after: '1s' } })).status, 201)
-    await shop.asked(1)
+    await shop.checked(1)
     const stopped = dispatcher.kill('SIGTERM')
     await until('it drains', () => /drain|stopping|"msg":"stop/i.test(dispatcher.output())).catch(() => {})
     reply()

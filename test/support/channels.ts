@@ -1,7 +1,7 @@
 // Alarm channels for tests: a channel whose answers the test sets, and the functions that send alarms to channels.
 import type { Rule } from '../../src/alarm/channel-config.ts'
 import type { AlarmChannel, AlarmMessage, Sent } from '../../src/alarm/types.ts'
-import { routeAlarms, tellChannel } from '../../src/alarm/tell.ts'
+import { routeAlarms, sendDueMessage } from '../../src/alarm/tell.ts'
 import type { Sql } from '../../src/db/pool.ts'
 import type { Logger } from '../../src/runtime/logger.ts'
 
@@ -41,8 +41,8 @@ export async function told(
 ): Promise<void> {
   while ((await routeAlarms({ sql, log }, channels)) > 0);
   const { signal } = new AbortController()
-  const metrics = { alarmTold() {} }
-  for (const channel of channels) while (await tellChannel({ sql, metrics, log, signal }, channel, true));
+  const metrics = { alarmSent() {} }
+  for (const channel of channels) while (await sendDueMessage({ sql, metrics, log, signal }, channel, true));
 }
 
 /** Makes time pass for the channels. */

@@ -12,7 +12,7 @@ import { checkNow, commit, rollBack } from '../../src/delivery/half.ts'
 import { createMetrics, type Metrics } from '../../src/runtime/metrics.ts'
 import { guard } from '../../src/transport/egress/guard.ts'
 import { httpTransport } from '../../src/transport/http/http.ts'
-import { asked } from './asked.ts'
+import { taskRequest } from './task-request.ts'
 import { setup, type SetupOptions, type Story } from './setup.ts'
 
 export interface SeenCheck {
@@ -27,7 +27,7 @@ export interface Producer {
   /** Its answer: a state, a reply with a status and a body, or no answer ('hang'). */
   answer: (check: SeenCheck) => Reply | Promise<Reply>
   /** Resolves when this many checks have arrived. */
-  asked(count: number): Promise<void>
+  checked(count: number): Promise<void>
 }
 
 export type Reply = 'COMMITTED' | 'ROLLED_BACK' | 'UNKNOWN' | 'hang' | { status: number; body: string }
@@ -63,7 +63,7 @@ export async function producer(t: Test, first: Producer['answer'] = () => 'UNKNO
     url: `http://127.0.0.1:${(server.address() as AddressInfo).port}/check`,
     checks: [],
     answer: first,
-    asked: count =>
+    checked: count =>
       new Promise(resolve => {
         if (self.checks.length >= count) resolve()
         else waiting.push({ count, resolve })
@@ -149,4 +149,4 @@ export async function halfStory(
 
 /** A half message as the API passes it to `accept`. */
 export const preparedTask = (more: Partial<TaskRequest> = {}): TaskRequest =>
-  asked({ prepared: { checkAfterMs: 35_000 }, ...more })
+  taskRequest({ prepared: { checkAfterMs: 35_000 }, ...more })

@@ -35,7 +35,7 @@ import type { Counts } from '../../src/runtime/statistics.ts'
 import { limiter } from '../../src/queue/limiter.ts'
 import { tokens } from '../../src/domain/tokens.ts'
 import type { Transport } from '../../src/transport/types.ts'
-import { asked } from './asked.ts'
+import { taskRequest } from './task-request.ts'
 import type { Reads } from '../../src/db/reads.ts'
 import { readsOf, testDb } from './postgres.ts'
 import { FakeQueue } from './queue-in-hand.ts'
@@ -310,7 +310,7 @@ export async function setup(t: Test, options: SetupOptions = {}): Promise<Story>
     stopping,
     cutOff,
     async post(more) {
-      const request = asked(more)
+      const request = taskRequest(more)
       const accepted = await accept(request)
       if (accepted.kind !== 'created') throw new Error(`${request.taskNo}: ${accepted.kind}`)
       return request.taskNo

@@ -132,7 +132,7 @@ t.test('one who sends more than was asked for loses the connection', async t => 
   for (let n = 0; n < 200; n++) proxy.bodies.push(`r${n}`)
   const { said, seen } = reading(t, proxy, done)
   await until('it is said', () => said.length > 0)
-  t.same(said[0], 'receipts.unavailable protocol: more answers than were asked for')
+  t.same(said[0], 'receipts.unavailable protocol: more answers than requested')
   t.ok(seen.length <= 32)
 })
 

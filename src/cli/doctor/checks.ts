@@ -5,7 +5,7 @@ import { readConnections } from '../../db/pool.ts'
 import { disagreements } from '../../service/presence.ts'
 import { commandLine } from '../../runtime/package.ts'
 import { heldBack } from './holders.ts'
-import type { Looked, PostgresFacts } from './look.ts'
+import type { Facts, PostgresFacts } from './look.ts'
 import { judgePartitions } from './partitions.ts'
 import type { RedisFacts } from './redis.ts'
 import type { Target } from './targets.ts'
@@ -19,7 +19,7 @@ export interface Finding {
 export interface Check {
   name: string
   /** Undefined: the part is not used, or is unreachable. */
-  look: (looked: Looked, config: Config) => Finding | undefined
+  look: (looked: Facts, config: Config) => Finding | undefined
 }
 
 const ok = (found: string): Finding => ({ level: 'ok', found })

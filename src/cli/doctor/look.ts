@@ -46,7 +46,7 @@ interface Failed {
   isToCome?: true
 }
 
-export interface Looked extends TargetFacts {
+export interface Facts extends TargetFacts {
   postgres: PostgresFacts | Failed
   /** Undefined: no REDIS_URL. */
   redis: RedisFacts | Failed | undefined
@@ -63,7 +63,7 @@ export interface HandlerFacts {
 }
 
 /** `databaseUrl`: from the settings, or of the embedded PostgreSQL. Undefined: the embedded one does not exist yet. */
-export async function lookAround(config: Config, databaseUrl: string | undefined): Promise<Looked> {
+export async function lookAround(config: Config, databaseUrl: string | undefined): Promise<Facts> {
   const [servers, handlers] = await Promise.all([
     lookAtServers(config, databaseUrl),
     lookAtHandlers(config).catch(failed)
@@ -73,11 +73,7 @@ export async function lookAround(config: Config, databaseUrl: string | undefined
 }
 
 /** For a running service with loaded handlers. A second load would change the `env` that they see. */
-export async function lookAgain(
-  config: Config,
-  databaseUrl: string,
-  handlers: HandlerFacts
-): Promise<Looked> {
+export async function lookAgain(config: Config, databaseUrl: string, handlers: HandlerFacts): Promise<Facts> {
   const [servers, targets] = await Promise.all([
     lookAtServers(config, databaseUrl),
     lookAtTargets(config, databaseUrl, handlers.named)
@@ -88,7 +84,7 @@ export async function lookAgain(
 async function lookAtServers(
   config: Config,
   databaseUrl: string | undefined
-): Promise<Omit<Looked, 'handlers' | keyof TargetFacts>> {
+): Promise<Omit<Facts, 'handlers' | keyof TargetFacts>> {
   const [postgres, redis] = await Promise.all([
     databaseUrl === undefined ? toCome : lookAtPostgres(databaseUrl, config).catch(failed),
     config.redisUrl === undefined ? undefined : lookAtRedis(config.redisUrl).catch(failed)

@@ -1,7 +1,7 @@
 import { connect } from 'node:net'
 import { at } from '../broker.ts'
 import { failure, type Failure } from '../failure.ts'
-import { patience, unfit } from '../judged.ts'
+import { patience, protocolFailure } from '../judged.ts'
 import { flags, frameOf, frames, type Frame } from './classic-frame.ts'
 
 export interface Connection {
@@ -64,7 +64,7 @@ export function openConnection(
         if (!frame.isEvent) return
         if (frame.isTwoWay) {
           asks(socket)
-          if (++asked > asksMost) throw unfit('nothing but heartbeats')
+          if (++asked > asksMost) throw protocolFailure('nothing but heartbeats')
         }
         if (frame.isTwoWay) socket.write(frameOf(flags.event, 20, frame.id, hessianNull))
         if (frame.body.equals(readOnly)) leaving()

@@ -18,7 +18,7 @@ export function header(raw: RawHeaders, name: string): string | undefined {
 }
 
 /** Whether any `connection` header announces that this is the last answer of its connection. */
-export function saysClose(raw: RawHeaders): boolean {
+export function isLastAnswer(raw: RawHeaders): boolean {
   for (let i = 0; i < raw.length; i += 2) {
     if (!isNamed(raw[i], 'connection')) continue
     const options = raw[i + 1]?.toString('latin1').toLowerCase().split(',') ?? []

@@ -5,7 +5,7 @@ import {
   judgedBy,
   header,
   hasLongHeader,
-  saysClose,
+  isLastAnswer,
   ReadAnswer,
   storedHeaders,
   type RawHeaders,
@@ -100,7 +100,7 @@ export class Exchange implements Carried, Due, Awaiting {
   }
 
   onHeaders(status: number, raw: RawHeaders): boolean {
-    if (status >= 200 && this.connection?.isShared && saysClose(raw)) this.connection.closing()
+    if (status >= 200 && this.connection?.isShared && isLastAnswer(raw)) this.connection.closing()
     if (!this.#end) return true
     if (status < 200) {
       if (++this.#informational > informationalLimit) this.#fail(failed('protocol: endless 1xx'))

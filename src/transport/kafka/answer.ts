@@ -7,7 +7,7 @@ import {
 } from '@platformatic/kafka'
 import { Failure } from '../failure.ts'
 import { decompress, type Compression } from './decompress.ts'
-import { unfit } from '../judged.ts'
+import { protocolFailure } from '../judged.ts'
 
 /** Values in one answer. The limit bounds the time to read it. A receipt with two headers has eleven values. */
 const mostFetched = 200_000
@@ -51,7 +51,7 @@ export function strictly<Answer>(parser: ResponseParser<Answer>): ResponseParser
       return answer
     } catch (error) {
       if (error instanceof Error && GenericError.isGenericError(error)) throw error
-      throw expected(error instanceof Failure ? error : unfit('not an answer of Kafka'))
+      throw expected(error instanceof Failure ? error : protocolFailure('not an answer of Kafka'))
     } finally {
       reading = undefined
     }
@@ -77,7 +77,7 @@ class Bytes {
   }
 
   #count(): Buffer {
-    if (--this.#budget.values < 0) throw unfit('an answer of too many values')
+    if (--this.#budget.values < 0) throw protocolFailure('an answer of too many values')
     return this.#bytes
   }
 
@@ -93,7 +93,7 @@ class Bytes {
 
   slice(start = 0, end = this.length): Buffer {
     const bytes = this.#count()
-    if (start < 0 || end < start || end > bytes.length) throw unfit('a length that is not there')
+    if (start < 0 || end < start || end > bytes.length) throw protocolFailure('a length that is not there')
     return bytes.subarray(start, end)
   }
 
@@ -113,7 +113,7 @@ class Bytes {
       value |= (byte & 127) << (7 * read++)
       if (byte < 128) return [value >>> 0, read]
     }
-    throw unfit('a number without end')
+    throw protocolFailure('a number without end')
   }
 
   readUnsignedVarInt64(start: number): [value: bigint, read: number] {
@@ -124,7 +124,7 @@ class Bytes {
       value += BigInt(byte & 127) << BigInt(7 * read++)
       if (byte < 128) return [value, read]
     }
-    throw unfit('a number without end')
+    throw protocolFailure('a number without end')
   }
 
   readVarInt(start: number): [value: number, read: number] {
@@ -147,7 +147,7 @@ function judge(api: number, answer: unknown, budget: Budget): void {
   const of = answer as Record<string, unknown> & { members: Record<string, unknown>[] }
   // The client would repeat the request at once, for ever.
   if (api === apis.apiVersions && (of['apiKeys'] as unknown[]).length === 0)
-    throw unfit('the broker knows no API')
+    throw protocolFailure('the broker knows no API')
   // The client makes lists as long as the largest partition number.
   if (api === apis.listOffsets || api === apis.offsetFetch) judgePartitions(answer)
   // The client reads these bytes later, with its own unchecked buffer.
@@ -157,7 +157,8 @@ function judge(api: number, answer: unknown, budget: Budget): void {
       if (Buffer.isBuffer(each['metadata'])) each['metadata'] = like(each['metadata'], budget)
   if (api !== apis.auth) return
   const [, iterations = '0'] = /(?:^|,)i=(\d+)/.exec(String(of['authBytes'])) ?? []
-  if (Number(iterations) > mostIterations) throw unfit(`a password of ${mostIterations} rounds and more`)
+  if (Number(iterations) > mostIterations)
+    throw protocolFailure(`a password of ${mostIterations} rounds and more`)
   const lifetime = of['sessionLifetimeMs'] as bigint
   // A timer of more than 24 days fires at once.
   if (lifetime > 0n)
@@ -171,12 +172,12 @@ function judgePartitions(answer: unknown): void {
   for (const topic of topics ?? groups?.flatMap(each => each.topics) ?? []) {
     let largest = 0
     for (const { partitionIndex } of topic.partitions) {
-      if (partitionIndex < 0) throw unfit('a partition of no number')
+      if (partitionIndex < 0) throw protocolFailure('a negative partition number')
       largest = Math.max(largest, partitionIndex + 1)
     }
     sum += largest
   }
-  if (sum > mostPartitions) throw unfit('too many partitions')
+  if (sum > mostPartitions) throw protocolFailure('too many partitions')
 }
 
 for (const name of ['gzip', 'snappy', 'lz4', 'zstd'] satisfies Compression[]) {

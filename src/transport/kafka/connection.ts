@@ -10,7 +10,7 @@ import { at, reach, type Broker } from '../broker.ts'
 import type { Guard } from '../egress/guard.ts'
 import { Failure, failure } from '../failure.ts'
 import { expected, strictly } from './answer.ts'
-import { unfit } from '../judged.ts'
+import { protocolFailure } from '../judged.ts'
 import { judgeFrames, room } from './frames.ts'
 
 /** The options of every client to this broker. Throws a Failure for an option of the URL that does not exist. */
@@ -97,7 +97,9 @@ export function kafkaLink(guard: Guard, tls: boolean, use: 'sends' | 'reads' = '
       try {
         callback(...given)
       } catch (thrown) {
-        fail(thrown instanceof Failure ? thrown : unfit('the client cannot make sense of the broker'))
+        fail(
+          thrown instanceof Failure ? thrown : protocolFailure('the client cannot make sense of the broker')
+        )
       }
     }
   }
@@ -117,7 +119,8 @@ export function kafkaLink(guard: Guard, tls: boolean, use: 'sends' | 'reads' = '
       connections.add(connection)
       socket.once('close', () => connections.delete(connection))
       judgeFrames(socket, kept, thrown => {
-        if (!(thrown instanceof Failure)) return fail(unfit('the client cannot make sense of the broker'))
+        if (!(thrown instanceof Failure))
+          return fail(protocolFailure('the client cannot make sense of the broker'))
         refuse(connection, thrown)
       })
       if (broken || connections.size > mostConnections) socket.destroy()
@@ -131,7 +134,7 @@ export function kafkaLink(guard: Guard, tls: boolean, use: 'sends' | 'reads' = '
         callback(error && reason ? expected(reason) : error && understood(error), answer)
       })
       if (use === 'reads' && api !== fetchApi && tooMany())
-        return settle(expected(unfit('no end of questions')))
+        return settle(expected(protocolFailure('too many requests')))
       const parsed = strictly(parser)
       const read: typeof parser = (...given) => {
         try {
@@ -204,7 +207,7 @@ export function kafkaLink(guard: Guard, tls: boolean, use: 'sends' | 'reads' = '
         let address: string
         try {
           if (!broker || !(broker.port > 0 && broker.port < 65_536))
-            throw unfit('a broker without an address')
+            throw protocolFailure('a broker without an address')
           address = await reach(guard, broker)
         } catch (error) {
           callback(understood(error as Error))

@@ -1,5 +1,5 @@
 import * as zlib from 'node:zlib'
-import { unfit } from '../judged.ts'
+import { protocolFailure } from '../judged.ts'
 
 // The client's own decompression has no limit for its output, and its WebAssembly keeps the memory of each broken
 // input: 200 of them cost 1.6 GB, and then neither reads nor writes work any more.
@@ -9,7 +9,7 @@ export type Compression = 'gzip' | 'snappy' | 'lz4' | 'zstd'
 const methods: Record<Compression, (bytes: Buffer, most: number) => Buffer> = {
   gzip: (bytes, most) => zlib.gunzipSync(bytes, { maxOutputLength: most }),
   zstd(bytes, most) {
-    if (!('zstdDecompressSync' in zlib)) throw unfit('zstd needs Node 22.15 or newer')
+    if (!('zstdDecompressSync' in zlib)) throw protocolFailure('zstd needs Node 22.15 or newer')
     const unpack = zlib.zstdDecompressSync as (bytes: Buffer, options: object) => Buffer
     return unpack(bytes, { maxOutputLength: most })
   },
@@ -51,7 +51,8 @@ class Output {
 
   #reserve(count: number): void {
     const wanted = this.length + count
-    if (wanted > this.#most) throw unfit(`more than ${this.#most} bytes come out of a compressed answer`)
+    if (wanted > this.#most)
+      throw protocolFailure(`more than ${this.#most} bytes come out of a compressed answer`)
     if (wanted <= this.bytes.length) return
     const grown = Buffer.allocUnsafe(Math.min(this.#most, Math.max(wanted, 2 * this.bytes.length)))
     this.bytes.copy(grown, 0, 0, this.length)
@@ -63,7 +64,7 @@ class Output {
   }
 }
 
-const broken = (): Error => unfit('a compressed answer is broken')
+const broken = (): Error => protocolFailure('a compressed answer is broken')
 
 const xerial = Buffer.from('\x82SNAPPY\0', 'latin1')
 const xerialHead = 16

@@ -1,5 +1,5 @@
 import type { Socket } from 'node:net'
-import { unfit } from '../judged.ts'
+import { protocolFailure } from '../judged.ts'
 
 /** The memory of one client for answers that are not complete yet, over all its connections. */
 export interface Room {
@@ -47,7 +47,7 @@ function frameReader(room: Room): FrameReader {
   function lengthAt(bytes: Buffer, start: number, end: number): number | undefined {
     if (end - start < lengthBytes) return undefined
     const length = bytes.readInt32BE(start)
-    if (length < idBytes || length > room.frameBytes) throw unfit('an answer of a length that no answer has')
+    if (length < idBytes || length > room.frameBytes) throw protocolFailure('an answer of an invalid length')
     return lengthBytes + length
   }
 
@@ -57,7 +57,7 @@ function frameReader(room: Room): FrameReader {
     const grown = Buffer.allocUnsafe(size)
     held?.copy(grown, 0, 0, filled)
     held = grown
-    if (room.held > room.mostBytes) throw unfit('more unfinished answers than are kept')
+    if (room.held > room.mostBytes) throw protocolFailure('more unfinished answers than are kept')
     return grown
   }
 

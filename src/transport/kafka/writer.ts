@@ -11,7 +11,7 @@ import { at, type Broker } from '../broker.ts'
 import type { Guard } from '../egress/guard.ts'
 import type { Flight } from '../sends.ts'
 import { outcomeOf } from './failure.ts'
-import { unfit } from '../judged.ts'
+import { protocolFailure } from '../judged.ts'
 import { kafkaLink, linkOptions, type KafkaLink } from './connection.ts'
 
 /** One send. If it is over before the write, it is not written. */
@@ -87,7 +87,7 @@ export function writer(broker: Broker, deps: WriterDeps): Writer {
       const { producer, link } = (used = open())
       const options = { messages: batch.map(each => each.message), acks: ProduceAcks.ALL }
       const result = await link.within<ProduceResult>(lostMs, done => producer.send(options, done))
-      if (!result.offsets?.length) throw unfit('the broker confirms nothing')
+      if (!result.offsets?.length) throw protocolFailure('the broker confirms nothing')
       const outcomes = {
         kind: 'delivered',
         address: addressOf(producer, result) ?? at(broker.hosts[0]!)

@@ -1,7 +1,7 @@
 import { createRequire } from 'node:module'
 import type { Socket } from 'node:net'
 import { Failure } from '../failure.ts'
-import { judged, patience, unfit, type Judge } from '../judged.ts'
+import { judged, patience, protocolFailure, type Judge } from '../judged.ts'
 
 interface Dialing {
   socket?: Socket
@@ -46,14 +46,14 @@ function natsJudge(socket: Socket, messageMost: number): Judge {
 
   function line(text: string): void {
     const bytes = isMessage.exec(text)?.[1]
-    if (bytes === undefined && !isControl.test(text)) throw unfit('not NATS')
+    if (bytes === undefined && !isControl.test(text)) throw protocolFailure('not NATS')
     const costs = bytes === undefined && /^(?:PING|-ERR)/i.test(text)
     costly = costs ? costly + 1 : 0
-    if (costly > costlyMost) throw unfit('nothing but PING and -ERR')
+    if (costly > costlyMost) throw protocolFailure('nothing but PING and -ERR')
     if (/^PING/i.test(text)) asks(socket)
     if (bytes === undefined) return
     if (Number(bytes) > messageMost)
-      throw unfit(`a message of ${bytes} bytes, at most ${messageMost} are read`)
+      throw protocolFailure(`a message of ${bytes} bytes, at most ${messageMost} are read`)
     skip = Number(bytes) + 2
   }
 
@@ -64,12 +64,12 @@ function natsJudge(socket: Socket, messageMost: number): Judge {
         skip -= taken
         at += taken
         // The client would continue behind the next line feed, wherever that is.
-        if (skip === 0 && chunk[at - 1] !== 10) throw unfit('a message that is longer than it says')
+        if (skip === 0 && chunk[at - 1] !== 10) throw protocolFailure('a message that is longer than it says')
         continue
       }
       const end = chunk.indexOf(10, at)
       const part = chunk.subarray(at, end < 0 ? chunk.length : end)
-      if (held.length + part.length > lineMost) throw unfit(`a line of more than ${lineMost} bytes`)
+      if (held.length + part.length > lineMost) throw protocolFailure(`a line of more than ${lineMost} bytes`)
       if (held.length === 0 && end >= 0) line(trimmed(part))
       else if (end < 0) held = Buffer.concat([held, part])
       else {
@@ -123,7 +123,7 @@ export function ownDial(): void {
     try {
       parse.call(this, bytes)
     } catch (error) {
-      void transport.close(error instanceof Failure ? error : unfit('the client cannot read it'))
+      void transport.close(error instanceof Failure ? error : protocolFailure('the client cannot read it'))
     }
   }
 }

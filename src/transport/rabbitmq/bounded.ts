@@ -1,6 +1,6 @@
 import type { Socket } from 'node:net'
 import type { Connection } from 'rabbitmq-client'
-import { judged, unfit, type Judge } from '../judged.ts'
+import { judged, protocolFailure, type Judge } from '../judged.ts'
 
 /** Bytes of a frame before the two sides have agreed on a limit: RabbitMQ's default frame_max. */
 const firstMost = 131_072
@@ -42,18 +42,18 @@ function frameJudge(agreedMost: number, mayCome: MayCome): Judge {
     const isBare = type === heartbeat && left === 1
     const least = type === method ? 4 : type === header ? 14 : 0
     if ((!isBare && type !== method && type !== header && type !== body) || left <= least)
-      throw unfit('not AMQP 0-9-1')
+      throw protocolFailure('not AMQP 0-9-1')
     // The header of a message cannot be cut, and may be longer than agreed
     if (headBytes + left > (type === body ? frameMost : firstMost))
-      throw unfit(`a frame of ${left - 1} bytes`)
-    if (left === 1 && ++costly > costlyMost) throw unfit('frames without content')
+      throw protocolFailure(`a frame of ${left - 1} bytes`)
+    if (left === 1 && ++costly > costlyMost) throw protocolFailure('frames without content')
     if (type === body) part(head.readUInt16BE(1), left - 1)
     looked = type === heartbeat || type === body
   }
 
   function part(channel: number, bytes: number): void {
     const message = coming.get(channel)
-    if (!message || bytes > message.left) throw unfit('a part of no message')
+    if (!message || bytes > message.left) throw protocolFailure('a part of no message')
     message.left -= bytes
     if (message.left === 0) forget(channel)
   }
@@ -72,13 +72,13 @@ function frameJudge(agreedMost: number, mayCome: MayCome): Judge {
       if (channelClosed.has(id)) forget(channel)
       if (id !== tune) return
       const proposed = head.readUInt32BE(headBytes + 6)
-      if (proposed > 0 && proposed < agreedLeast) throw unfit(`frames of at most ${proposed} bytes`)
+      if (proposed > 0 && proposed < agreedLeast) throw protocolFailure(`frames of at most ${proposed} bytes`)
       frameMost = agreedMost
       return
     }
     const bytes = Number(head.readBigUInt64BE(headBytes + 4))
-    if (coming.has(channel)) throw unfit('a message within another')
-    if (!mayCome(bytes, size)) throw unfit(`a message of ${bytes} bytes, more than may come`)
+    if (coming.has(channel)) throw protocolFailure('a message within another')
+    if (!mayCome(bytes, size)) throw protocolFailure(`a message of ${bytes} bytes, more than may come`)
     size += bytes
     if (bytes > 0) coming.set(channel, { left: bytes, size: bytes })
   }
@@ -103,7 +103,7 @@ function frameJudge(agreedMost: number, mayCome: MayCome): Judge {
         at += taken
         left -= taken
         if (left > 0) continue
-        if (chunk[at - 1] !== frameEnd) throw unfit('a frame that does not end')
+        if (chunk[at - 1] !== frameEnd) throw protocolFailure('a frame that does not end')
         held = 0
       }
     }

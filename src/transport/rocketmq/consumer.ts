@@ -2,7 +2,7 @@
 import definition from 'rocketmq-client-nodejs/proto/apache/rocketmq/v2/definition_pb.js'
 import service from 'rocketmq-client-nodejs/proto/apache/rocketmq/v2/service_pb.js'
 import { withTimeout } from '../../runtime/with-timeout.ts'
-import { unfit } from '../judged.ts'
+import { protocolFailure } from '../judged.ts'
 import { failure } from '../failure.ts'
 import { endpoints, rotated } from './cluster.ts'
 import { resource } from './message.ts'
@@ -102,7 +102,7 @@ async function route({ broker, proxies, topic }: Subscription, host: Place): Pro
     const permission = queue.getPermission()
     if (id !== 0 || (permission !== Permission.READ && permission !== Permission.READ_WRITE)) continue
     if (!brokers.has(name)) brokers.set(name, { name, queue, addresses: where?.addressesList ?? [] })
-    if (brokers.size > brokersMost) throw unfit(`more than ${brokersMost} brokers hold the topic`)
+    if (brokers.size > brokersMost) throw protocolFailure(`more than ${brokersMost} brokers hold the topic`)
   }
   if (brokers.size === 0) throw failure(`target_missing: the topic ${topic} has no queue to read from`)
   const found = [...brokers.values()]
@@ -146,7 +146,7 @@ async function session({ broker, proxy, topic, group }: Way): Promise<Session> {
     },
     command => {
       check(command.getStatus()?.getCode(), topic)
-      if (++commands > commandsMost) throw unfit(`more than ${commandsMost} commands`)
+      if (++commands > commandsMost) throw protocolFailure(`more than ${commandsMost} commands`)
       if (command.hasSettings()) known()
     }
   )

@@ -1,7 +1,7 @@
 import { gunzipSync } from 'node:zlib'
 import definition from 'rocketmq-client-nodejs/proto/apache/rocketmq/v2/definition_pb.js'
 import { untilAborted, waitAtMost } from '../../runtime/with-timeout.ts'
-import { unfit } from '../judged.ts'
+import { protocolFailure } from '../judged.ts'
 import {
   messageMost,
   type Consume,
@@ -76,7 +76,7 @@ export const consume: Consume = async (deps, handle, signal) => {
   proxies.close()
 }
 
-const tooLarge = unfit(`a message of more than ${messageMost} bytes`).outcome
+const tooLarge = protocolFailure(`a message of more than ${messageMost} bytes`).outcome
 
 /** Takes messages until the signal aborts, the route changes, or a proxy is gone. */
 async function takeAll(

@@ -4,7 +4,7 @@ import definition from 'rocketmq-client-nodejs/proto/apache/rocketmq/v2/definiti
 import service from 'rocketmq-client-nodejs/proto/apache/rocketmq/v2/service_pb.js'
 import type { Broker } from '../broker.ts'
 import { failure } from '../failure.ts'
-import { unfit } from '../judged.ts'
+import { protocolFailure } from '../judged.ts'
 import { resource } from './message.ts'
 import { call, clientId, listen, metadata, type Place, type Proxies, type Proxy } from './proxy.ts'
 import { verdictOf } from './status.ts'
@@ -89,7 +89,8 @@ export async function receive(
       const status = answer.getStatus()?.getCode()
       // MESSAGE_NOT_FOUND: no message arrived while the receive was open.
       if (status !== Code.MESSAGE_NOT_FOUND) check(status, topic)
-      if (message ? left-- === 0 : others++ > answersMost) throw unfit('more answers than were asked for')
+      if (message ? left-- === 0 : others++ > answersMost)
+        throw protocolFailure('more answers than requested')
       if (message) take(message, taken(way, message))
     }
   )
@@ -135,7 +136,7 @@ function taken({ broker, proxy, topic, group }: Way, message: MessageOfTopic): T
 }
 
 function handleOf(text = ''): string {
-  if (text.length > handleMost) throw unfit(`a handle of ${text.length} characters`)
+  if (text.length > handleMost) throw protocolFailure(`a handle of ${text.length} characters`)
   return text
 }
 

@@ -3,7 +3,7 @@ import type { TaskRequest } from '../../src/delivery/accept.ts'
 let posted = 0
 
 /** A task request as the API passes it to `accept`. */
-export function asked(more: Partial<TaskRequest> = {}): TaskRequest {
+export function taskRequest(more: Partial<TaskRequest> = {}): TaskRequest {
   const messageBody = more.messageBody ?? `{"orderId":"${++posted}"}`
   return {
     taskNo: `order:${++posted}`,
