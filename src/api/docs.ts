@@ -27,10 +27,10 @@ export async function docs(app: App): Promise<void> {
         { name: 'tasks', description: 'Post, read and redeliver tasks' },
         { name: 'callback', description: 'Where downstreams send receipts' },
         { name: 'ops', description: 'State of the service, and controls' },
-        { name: 'outbox', description: 'Rows of the outbox that were rejected' },
+        { name: 'dashboard', description: 'Data of the dashboard: charts, failures by cause, events' },
         { name: 'operations', description: 'Bulk redeliveries in the background' },
-        { name: 'reconcile', description: 'Comparisons with the records of downstreams' },
-        { name: 'dashboard', description: 'Data of the dashboard: charts, failures by cause, events' }
+        { name: 'outbox', description: 'Rows of the outbox that were rejected' },
+        { name: 'reconcile', description: 'Comparisons with the records of downstreams' }
       ],
       components: {
         securitySchemes: {
