@@ -1,4 +1,4 @@
-// Who may see and do what, asked of whole processes on one real database.
+// The rights of keys, tested on whole processes with one real database.
 // Takes long: npm run test:long.
 import { execFile } from 'node:child_process'
 import path from 'node:path'
@@ -23,7 +23,7 @@ interface Answer {
   body: Record<string, unknown>
 }
 
-/** As somebody with this key; null: without one. */
+/** Sends requests with this key. Null: without a key. */
 function caller(url: string, key: string | null) {
   return async (route: string, body?: unknown, headers: Record<string, string> = {}): Promise<Answer> => {
     const [method = '', target = ''] = route.split(' ')
@@ -42,7 +42,7 @@ function caller(url: string, key: string | null) {
   }
 }
 
-/** One process that does all, asking for keys, and tasks of two kinds at rest; a second process that only answers. */
+/** One process with all roles and AUTH on, with ended tasks of two kinds; and a second process with the role api only. */
 async function twoProducers(t: Test): Promise<{ on: Stage; both: [Process, Process]; admin: string }> {
   const { on, one, admin } = await producer(t)
   return { on, both: [one, await start(t, { ...on.env, AUTH: 'on', ROLE: 'api' })], admin }
@@ -64,7 +64,7 @@ async function producer(t: Test): Promise<{ on: Stage; one: Process; admin: stri
   const call = caller(one.url, admin)
   for (const [whose, messageCode] of Object.entries({ mine: 'test.plain', theirs: 'test.receipt' })) {
     for (const end of ['handled', 'failed']) {
-      // What must be HANDLED may need another try on a busy machine.
+      // A task that must end HANDLED may need another try on a busy machine.
       const more = end === 'failed' ? { orderingKey: `key-of-${whose}`, retryTimes: 1 } : {}
       const task = { taskNo: `${whose}-${end}`, messageCode, messageBody: { n: 1 }, ...more }
       t.equal((await call('POST /tasks', task)).status, 201)
@@ -75,7 +75,7 @@ async function producer(t: Test): Promise<{ on: Stage; one: Process; admin: stri
   return { on, one, admin }
 }
 
-/** A row of the outbox that was rejected; its id. */
+/** Inserts a rejected outbox row. Returns its id. */
 async function rejectedRow(sql: Sql, messageCode: string): Promise<string> {
   const id = uuidv7()
   await sql`
@@ -182,7 +182,7 @@ t.test('what others posted is not there for a key of other message codes, by wha
   t.same(await on.sql`select * from delivery order by task_id, downstream`, before, 'nothing changed')
   const traces = await on.sql`select what, target from audit where who = 'limited' and target <> 'plain'`
   t.same([...traces], [], 'and nothing was even tried')
-  // Of DTM's routes, which are not there now, test/api/dtm.test.ts asks the same.
+  // DTM's routes are off here: test/api/dtm.test.ts tests the same for them.
   const guarded = Object.keys(access).filter(route => access[route] !== 'open' && !route.includes('dtmsvr'))
   const met = [...asked].map(route =>
     route
@@ -202,7 +202,7 @@ t.test('what others posted is not there for a key of other message codes, by wha
   )
 })
 
-/** What the pages read tells a key of some message codes nothing of the others; and it makes no key that may do more. */
+/** On the dashboard's routes, a key of some message codes reads nothing about other codes and creates no key with more rights. */
 async function dashboardTellsNothing(
   t: Test,
   { sql }: Stage,
@@ -228,7 +228,7 @@ async function dashboardTellsNothing(
   t.match(await ask('POST /api-keys', wider), { status: 403, body: { code: 'FORBIDDEN' } })
   const [other] = await sql`select id from api_key where name = 'admin'`
   t.match(await ask(`DELETE /api-keys/${String(other?.['id'])}`), { status: 404 })
-  // Of events: test/service/events.test.ts.
+  // The events themselves: test/service/events.test.ts.
   t.equal((await ask('GET /events?taskNo=%20')).status, 422)
 }
 
@@ -270,7 +270,7 @@ t.test(
     })
     const [call, all] = [caller(one.url, key), caller(one.url, admin)]
     const plain = { messageCode: 'test.plain', messageBody: { n: 1 } }
-    /** Alone and in a batch: the same answer but for where it points. */
+    /** Posts alone and in a batch: both answers are the same, except for the pointer. */
     const post = async (task: object): Promise<Answer> => {
       const [one, many] = [
         await call('POST /tasks', task),
@@ -302,7 +302,7 @@ t.test(
     t.equal((await all('POST /tasks', { ...plain, taskNo: own })).status, 201, 'other keys may, as before')
     t.equal((await post({ ...plain, taskNo: own })).status, 200, 'and what is known already stays known')
 
-    // Neither what is right with the rest of the post nor what is wrong with it says whose number it is, or whether it is one.
+    // The rest of the post, right or wrong, must not reveal whose number it is, or whether the number is taken.
     const foreign = { ...plain, taskNo: 'theirs-handled' }
     const other = { ...plain, taskNo: 'mine-handled', messageBody: { n: 2 } }
     const unknown = { ...plain, taskNo: 'nobody-knows-it' }
@@ -368,7 +368,7 @@ t.test('a revoked key is a stranger to every process within five seconds', async
   const revoked = stopwatch(t)
   const late = await Promise.all(
     both.map(async one => {
-      // In use all the while: a busy key must not keep itself alive.
+      // The key is in constant use: use must not keep a revoked key valid.
       await until('the revoked key is refused', async () => (await ask(one, leaked.key)) === 401)
       return revoked()
     })
@@ -632,7 +632,7 @@ t.test('every act of an operator leaves a row that says who did what to whom', a
   const mayAct = Object.keys(access).filter(route => access[route]?.includes('ops:write' satisfies Scope))
   const told = new Set(acts.map(([act]) => act))
   t.same(
-    // Producers nudge too, all the time: it changes nothing.
+    // Producers nudge all the time too, and a nudge changes nothing.
     mayAct.filter(route => !told.has(route) && route !== 'POST /outbox/nudge' && route !== 'GET /api-keys'),
     [],
     'a new act needs its row here'
@@ -668,7 +668,7 @@ t.test('a token fits the delivery it came with, and no other, nor a later one of
     body: { code: 'WRONG_CODE' }
   })
 
-  // Of a task that retention removed, and whose number was posted again since.
+  // A token of a task that retention removed, and whose number was posted again since.
   const issued = (ago: number) =>
     tokens({ current: on.env['SECRET'] ?? '' }).issue({
       taskNo: 'theirs-failed',

@@ -1,4 +1,4 @@
-// Tasks that wait for others, over HTTP: as producers post them, and through the death of the process that would let them go.
+// Tasks that wait for others, over HTTP: as producers post them, and when the process that would release them dies.
 import t from 'tap'
 import { createKey, scopes } from '../../src/db/api-keys.ts'
 import { freePort } from '../../src/embedded/port.ts'
@@ -25,7 +25,7 @@ t.test(
       tasks: [plain('one'), plain('two', { after: ['one'] }), plain('three', { after: ['two', 'one'] })]
     })
     t.match(posted.body, { results: [{ status: 201 }, { status: 201 }, { status: 201 }] })
-    // Its answer is perhaps not heard any more.
+    // The process may die before it answers.
     await call(`${first.url}/downstreams/plain/resume`, {}).catch(() => {})
     t.equal((await first.exited).signal, 'SIGKILL')
     t.same(await tally(on.sql), { HANDLED: 1, 'SENDING BLOCKED': 2 }, 'it died at that very moment')

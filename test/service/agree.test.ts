@@ -1,4 +1,4 @@
-// Processes on one database that do not agree, and one that cannot reach what the others reach.
+// Processes on one database that disagree, and one that cannot reach a downstream that the others reach.
 // Takes long: npm run test:long.
 import { execFile } from 'node:child_process'
 import path from 'node:path'
@@ -111,7 +111,7 @@ t.test(
     const on = await stage(t, { redis: true })
     if (!on) return
     const good = await start(t, on.env)
-    // Nobody listens there: its own way is broken, for instance by a wrong route or name.
+    // Nobody listens there: only this process cannot reach the downstream, for instance by a wrong route or name.
     const nowhere = `http://127.0.0.1:${await freePort()}`
     const bad = await start(t, {
       ...on.env,
@@ -122,7 +122,7 @@ t.test(
     await eachOf(tasks, (taskNo, at = Number(taskNo.slice(4))) =>
       taken(at % 2 === 0 ? good.url : bad.url, taskNo, { retryTimes: 6 })
     )
-    // All may have ended before the two have heard of each other: more come until they have.
+    // All tasks may end before the two processes know of each other. More are posted until it yields.
     await until('it yields', async () => {
       if (linesOf(bad, 'worker.yielded').length > 0) return true
       tasks.push(`far-${tasks.length}`)
@@ -139,9 +139,9 @@ t.test(
     const metrics = await fetch(`${bad.url}/metrics`).then(answer => answer.text())
     t.match(metrics, /^ackbox_worker_yields_total\{downstream="plain"\} 1$/m)
     const lost = await on.sql`select from attempt where reason = 'connection_refused'`
-    // Without yielding 231 of 300 were lost. How many are before it yields depends on how soon the processes hear of each other.
+    // Without yielding 231 of 300 were lost. The number before it yields depends on how soon the processes learn of each other.
     t.ok(lost.length <= 100, `${lost.length} attempts failed on the way, of 300 that it could have taken`)
-    // While it has yielded, it takes nothing.
+    // While it yields, it takes nothing.
     const refused = () =>
       linesOf(bad, 'attempt.done').filter(one => one['reason'] === 'connection_refused').length
     const before = refused()

@@ -1,4 +1,4 @@
-// What people hear when a delivery fails for good.
+// The alarms that people receive when a delivery fails for good.
 import { Webhook } from 'standardwebhooks'
 import t from 'tap'
 import type { AlarmMessage } from '../../src/alarm/types.ts'
@@ -15,13 +15,13 @@ t.jobs = 2
 
 const sum = (numbers: number[]): number => numbers.reduce((a, b) => a + b, 0)
 
-/** Each must be signed as Standard Webhooks says; `verify` throws for one that is not. */
+/** The messages received. Each must be signed as Standard Webhooks requires: otherwise `verify` throws. */
 const heard = (receiver: Sink, key: string): AlarmMessage[] =>
   receiver.requests.map(
     ({ body, headers }) => new Webhook(key).verify(body, headers as Record<string, string>) as AlarmMessage
   )
 
-/** The whole list, page by page. */
+/** All alarms of the list, page by page. */
 async function listed(url: string, filter: string): Promise<Record<string, unknown>[]> {
   const all: Record<string, unknown>[] = []
   for (let cursor = ''; ;) {
@@ -138,7 +138,7 @@ t.test(
     await until('that is written down', async () => (await owed()).length === 0)
     await first.kill('SIGKILL')
     hangs = false
-    // The lease of the killed process runs out.
+    // As if the lease of the killed process had run out.
     await on.sql`update alarm_group set next_action_at = now() where tries > 0`
     const second = await start(t, env)
     await slow.received(2)

@@ -1,4 +1,4 @@
-// Secrets that would be known again are planted wherever the service is given any; then everything it says is read.
+// Recognizable secrets are planted wherever the service takes a secret. Then all of its output is searched for them.
 import { execFile } from 'node:child_process'
 import { writeFileSync } from 'node:fs'
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
@@ -32,7 +32,7 @@ const secrets = {
   signing: `whsec_${Buffer.from(canary('own-signing-secret-of-a-handler')).toString('base64')}`
 }
 
-/** It imports what the service itself loaded, since a folder of a test has no node_modules. */
+/** Imports the module that the service itself loaded, because the folder of a test has no node_modules. */
 const handlers = (downstream: string): string => `
 import { defineHandler, env, z } from '${new URL('../../src/handler/define.js', import.meta.url).href}'
 const headers = () => ({ authorization: 'Bearer ' + env.DOWN_KEY, 'x-api-key': env.DOWN_KEY })
@@ -62,7 +62,7 @@ export default defineHandler({
 })
 `
 
-/** It echoes all it gets, as error pages do; what comes to /good and to the alarms' address is kept. */
+/** A downstream that echoes each request, as error pages do. It keeps the tokens sent to /good, and counts the alarms. */
 async function echo(t: Test): Promise<{ url: string; tokens: string[]; alarms: number }> {
   const seen = { url: '', tokens: [] as string[], alarms: 0 }
   const server = createServer((request: IncomingMessage, response: ServerResponse) => {
@@ -91,7 +91,7 @@ async function echo(t: Test): Promise<{ url: string; tokens: string[]; alarms: n
   return seen
 }
 
-/** Whatever of the canaries is in the text, by name. */
+/** The canaries that the text contains, by name. */
 function sung(text: string, more: Record<string, string> = {}): string[] {
   return Object.entries({ ...secrets, ...more }).flatMap(([name, secret]) => {
     const written = [secret, encodeURIComponent(secret), Buffer.from(secret).toString('base64').slice(0, -4)]
@@ -109,7 +109,7 @@ async function rows(sql: Sql): Promise<string> {
   return texts.join('\n') + JSON.stringify(attempts.map(row => ({ ...row, answer: null })))
 }
 
-/** All that Redis holds, as bytes say it. */
+/** All contents of Redis as bytes: its keys and their dumps. */
 async function held(redis: Redis): Promise<string> {
   const keys = await redis.keys('*')
   const dumps = await Promise.all(
@@ -118,7 +118,7 @@ async function held(redis: Redis): Promise<string> {
   return keys.join('\n') + dumps.join('\n')
 }
 
-/** Of an answer that never ends. */
+/** The first chunk of an answer that never ends. */
 async function firstPart(answer: Response): Promise<string> {
   const reader = answer.body?.getReader()
   const { value } = (await reader?.read()) ?? {}
@@ -203,7 +203,7 @@ t.test('no secret is in the log, an answer, a metric, a row, a job or what the d
   t.equal(await post(`/callback?token=${token}`, receipt, { 'ackbox-callback-token': `${token}x` }), 401)
   t.equal(await post('/callback', receipt, withToken), 200)
 
-  // Keys that are refused, or sent where none belongs.
+  // Keys that are refused, or sent where no key belongs.
   t.equal(await ask('/tasks', { key: weak }), 403)
   t.equal(await ask('/tasks', { headers: { authorization: `Basic ${key}` } }), 401)
   t.equal(await ask(`/tasks?key=${key}`), 422)
@@ -266,7 +266,7 @@ t.test('settings that are wrong are said without what they hold', async t => {
   const wrongPassword = new URL(url)
   wrongPassword.password = secrets.postgres
   const base = { DATABASE_URL: url, SECRET: secrets.SECRET, PORT: '0', LOG_LEVEL: 'trace' }
-  // What is wrong by itself is said at once, however much it is.
+  // Settings that are invalid by themselves are all reported at once.
   const cases: [story: string, env: Record<string, string>][] = [
     ['a wrong password', { DATABASE_URL: String(wrongPassword) }],
     ['a server that is not there', { DATABASE_URL: `postgres://me:${secrets.postgres}@127.0.0.1:${port}/a` }],

@@ -1,4 +1,4 @@
-// Strangers who take descriptors and connections: a process with few of both lives, tells of its health, and goes on.
+// Clients that use up descriptors and connections. A process with few of both stays alive, reports its health and works on.
 import { once } from 'node:events'
 import { readdirSync } from 'node:fs'
 import { connect, type Socket } from 'node:net'

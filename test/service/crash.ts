@@ -57,7 +57,7 @@ export async function survives(
   t.equal((await service.kill('SIGTERM')).code, 0, 'it ends politely')
 }
 
-/** Attempts that came to an end without an answer: a busy machine has those. */
+/** Attempts that ended in a timeout: on a busy machine they occur. */
 function timeouts(body: Answer['body'] | undefined): number {
   const deliveries = (body?.['deliveries'] ?? []) as { attempts: { reason?: string }[] }[]
   return deliveries.flatMap(one => one.attempts).filter(({ reason }) => /timeout/.test(reason ?? '')).length

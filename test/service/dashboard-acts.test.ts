@@ -187,7 +187,7 @@ t.test('what an operator does with single tasks, groups and downstreams', async 
   })
 
   await t.test('a redelivery that was begun is stopped, and a group is archived with a note', async t => {
-    // A fifth of one a second.
+    // The redelivery gets a fifth of it: one in 5 s.
     await call('PATCH', '/downstreams/plain', { perSecond: 1 })
     await goTo('failures')
     await page.locator('li.group', { hasText: 'warehouse' }).locator('button.main').click()

@@ -86,7 +86,7 @@ t.test(
     await done('/tasks/paid-1/settle', { status: 'DELETED', reason: evil }).catch(() => {})
     await done('/tasks/waits-1/settle', { status: 'DELETED', reason: evil })
     const { id } = (await done('/tasks/redeliver', { filter: { taskNoPrefix: 'order-1' } })) as { id: string }
-    // As if the minute before had been a busy one.
+    // As if the hour before had been busy.
     await until('counts are written', async () => (await sql`select from stat_minute`).length > 0)
     await sql`
     insert into stat_minute
@@ -121,7 +121,7 @@ t.test(
       keys: ['keys', 'main table'],
       audit: ['audit', 'main table']
     }
-    // What was seen in all ways on another page is looked at in two.
+    // Other pages cover their parts in all variants: two are enough here.
     const inTwo = new Set(['sign-in', 'receipt', 'search', 'archived'])
     const violations: string[] = []
     const seen: Record<string, number> = {}
@@ -147,7 +147,7 @@ t.test(
             )) as number
             t.ok(overflow <= 0, `${where} fits: ${overflow} px too wide`)
             await photograph(page, where, true)
-            // Each width, each scheme and each language twice: axe takes longer than all the rest.
+            // Half of the variants, with each width, scheme and language twice: axe takes longer than all the rest.
             if (!inTwo.has(name) && (lang === 'EN') !== ((width === 390) === (colorScheme === 'dark')))
               continue
             const found = (await page.evaluate(

@@ -82,7 +82,7 @@ t.test('three in the morning: 500 FAILED are all HANDLED after at most eight cli
     await page.keyboard.press('Enter')
     await page.locator('h1', { hasText: 'order-7' }).waitFor()
     t.match(page.url(), /\/ui\/task\?no=order-7$/, 'a whole taskNo is opened at once')
-    // Enter in a form presses its button: the browser tells of that as a click.
+    // Enter in a form presses its button: the browser reports that as a click.
     t.ok(clicks - before <= 3, `${clicks - before} presses of Enter`)
     t.same(wrong, [])
   })

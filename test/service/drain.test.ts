@@ -1,4 +1,4 @@
-// SIGTERM: what is under way ends, what is not goes to others, and nobody outside notices.
+// SIGTERM: running sends end, other work is left to other processes, and no client notices.
 // Takes long: npm run test:long.
 import { once } from 'node:events'
 import { connect } from 'node:net'
@@ -32,7 +32,7 @@ t.test(
       ended = true
     })
     t.teardown(() => {
-      ended = true // also when the test gives up: or it would post for ever
+      ended = true // also if the test fails: otherwise it would post for ever
     })
     const producer = async (_: unknown, me: number): Promise<void> => {
       for (let n = 0; !ended; n++) {
@@ -79,7 +79,7 @@ t.test(
     const on = await stage(t, { answer: () => opened })
     if (!on) return
     const { downstream, sql } = on
-    // A timeout that no busy machine reaches.
+    // A timeout that even a busy machine does not reach.
     const env = { ...on.env, HANDLERS_DIR: path.resolve(support, 'long') }
     const service = await start(t, env)
     const tasks = numbered('held', 80)
@@ -102,7 +102,7 @@ t.test(
     open()
     t.same(await leaving, { code: 0, signal: null }, 'it ends politely')
     t.equal(downstream.requests.length, 50, 'what had no slot was not sent')
-    // A job that no worker took out of its queue needs no giving back: the next worker takes it.
+    // A job that is still in its queue is not handed back: the next worker takes it.
     const [left] = await sql<{ handed_back: number; queued: number; handled: number }[]>`
     select count(*) filter (where phase = 'WAITING' and next_action_at <= now() and tries_left = 10)::int as handed_back,
       count(*) filter (where phase = 'IN_FLIGHT' and attempt = 1 and tries_left = 9)::int as queued,
@@ -129,7 +129,7 @@ t.test(
     const on = await stage(t, { answer: () => (hangs ? 'hang' : 200) })
     if (!on) return
     const { downstream, sql } = on
-    // A timeout that no busy machine reaches: only our own end may cut them off.
+    // A timeout that even a busy machine does not reach: only our own shutdown may cut off these sends.
     const env = { ...on.env, HANDLERS_DIR: path.resolve(support, 'long') }
     const service = await start(t, { ...env, SHUTDOWN_MS: '1000' })
     const tasks = numbered('cut', 5)
@@ -206,7 +206,7 @@ t.test(
     await downstream.received(1)
     let leaving: Promise<unknown> | undefined
     await sql.begin(async held => {
-      // What is under way cannot be written, so that the drain lasts as long as it must here.
+      // The lock blocks the write of the outcome, so that the drain lasts as long as this test needs.
       await held`select from delivery for update`
       open()
       leaving = service.kill('SIGTERM')
@@ -254,7 +254,7 @@ t.test('who sent half a request does not hold up the end', { buffered: true }, a
     await once(socket, 'connect')
     socket.write(bytes)
   }
-  // A round trip later than theirs.
+  // After this round trip their bytes have arrived.
   await call(`${service.url}/healthz`)
   const began = stopwatch(t)
   t.same(await service.kill('SIGTERM'), { code: 0, signal: null }, 'it ends politely')

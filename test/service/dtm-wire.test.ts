@@ -1,4 +1,4 @@
-// The very bytes of DTM's clients for Go and PHP, down to the escapes of their JSON and the lines of their HTTP.
+// The exact bytes of DTM's clients for Go and PHP, down to the escapes of their JSON and the lines of their HTTP.
 import { once } from 'node:events'
 import { connect } from 'node:net'
 import t, { type Test } from 'tap'
@@ -8,16 +8,16 @@ import { stage, type Stage } from '../support/stage.ts'
 
 t.setTimeout(600_000)
 
-/** The origin that stands in the recorded texts; the sink's takes its place. */
+/** The origin in the recorded texts. The origin of the sink replaces it. */
 const recorded = 'http://127.0.0.1:18081'
 
-/** dtm-labs/client: members of its struct in their order, empty ones left out but for two, HTML escaped, twice in a payload. */
+/** dtm-labs/client: fields in the order of its struct, empty fields omitted except two, HTML escaped, in a payload twice. */
 const goBodies = {
   prepare: String.raw`{"gid":"gid-of-go","trans_type":"msg","timeout_to_fail":60,"concurrent":false,"steps":[{"action":"http://127.0.0.1:18081/TransIn?a=1\u0026b=2"},{"action":"http://127.0.0.1:18081/TransOut"}],"payloads":["{\"amount\":30,\"note\":\"\\u003c支付\\u003e \\u0026 \\\"x\\\"\"}","{\"amount\":30.5}"],"query_prepared":"http://127.0.0.1:18081/QueryPrepared","protocol":""}`,
   submit: String.raw`{"gid":"gid-of-go","trans_type":"msg","custom_data":"{\"delay\":1}","timeout_to_fail":60,"concurrent":false,"steps":[{"action":"http://127.0.0.1:18081/TransIn?a=1\u0026b=2"},{"action":"http://127.0.0.1:18081/TransOut"}],"payloads":["{\"amount\":30,\"note\":\"\\u003c支付\\u003e \\u0026 \\\"x\\\"\"}","{\"amount\":30.5}"],"query_prepared":"http://127.0.0.1:18081/QueryPrepared","protocol":""}`
 }
 
-/** The PHP client: slashes and what is not ASCII escaped, the headers of the branches an empty list where there are none. */
+/** The PHP client: slashes and non-ASCII characters escaped; branch headers are an empty list if there are none. */
 const phpBodies = {
   prepare: String.raw`{"gid":"gid-of-php","trans_type":"msg","steps":[{"action":"http:\/\/127.0.0.1:18081\/TransIn"}],"payloads":["{\"amount\":30,\"note\":\"\u652f\u4ed8\"}"],"query_prepared":"http:\/\/127.0.0.1:18081\/QueryPrepared","wait_result":false,"branch_headers":[]}`,
   submit: String.raw`{"gid":"gid-of-php","trans_type":"msg","steps":[{"action":"http:\/\/127.0.0.1:18081\/TransIn"}],"payloads":["{\"amount\":30,\"note\":\"\u652f\u4ed8\"}"],"query_prepared":"http:\/\/127.0.0.1:18081\/QueryPrepared","wait_result":false,"branch_headers":[]}`,
@@ -31,7 +31,7 @@ const heads = {
     `Content-Length: ${bytes}\r\nUser-Agent: GuzzleHttp/7\r\nContent-Type: application/json\r\nHost: ${host}\r\n`
 }
 
-/** Sends these bytes, and gives those of the answer. */
+/** Sends these bytes. Returns the parts of the answer. */
 async function exchange(
   { url }: Process,
   client: keyof typeof heads,
@@ -94,7 +94,7 @@ t.test('what the client for PHP sends is taken, and it finds its dtm_result in e
   const { on, one, at } = await world(t)
   const php = async (operation: keyof typeof phpBodies): Promise<unknown> => {
     const { status, body } = await exchange(one, 'php', operation, at(phpBodies[operation]))
-    // Guzzle throws over any other status before the client looks.
+    // Guzzle throws on any other status, before the client reads the body.
     if (status !== 200) return status
     t.equal(body, success, operation)
     return (JSON.parse(body) as { dtm_result?: unknown }).dtm_result

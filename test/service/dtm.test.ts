@@ -1,4 +1,4 @@
-// The wire of DTM over whole processes: its requests as its client for Go writes them, and steps that come when they should.
+// The protocol of DTM over whole processes: requests as its client for Go writes them, and steps that arrive when they should.
 // Takes long: npm run test:long.
 import t, { type Test } from 'tap'
 import { dtmTaskNo } from '../../src/handler/dtm.ts'
@@ -35,7 +35,7 @@ async function dtmStage(
   return { on, shop, env, at: path => `${on.downstream.url}${path}` }
 }
 
-/** As the client for Go does, which judges an answer by its text too: done, failure, ongoing, or the text of an error. */
+/** Posts as the client for Go does. It judges an answer by its text too: done, failure, ongoing, or the text of an error. */
 async function go({ url }: Process, operation: string, message: object): Promise<string> {
   const answer = await fetch(`${url}/api/dtmsvr/${operation}`, {
     method: 'POST',
@@ -228,7 +228,7 @@ t.test('submit, abort and a check at once: all of a message is delivered, or not
 })
 
 t.test('killed around the commit of a message with several steps, they are all there or none', async t => {
-  // A submit looks first whether it knows the message, by an insert that does nothing if so.
+  // A submit first checks whether the message exists, by an insert that then does nothing.
   for (const [moment, stored] of [
     ['accept.before_commit=kill#1', 1],
     ['accept.before_commit=kill#2', 1],

@@ -1,4 +1,4 @@
-// What an operator meets whose target is not allowed yet: the attempt and the alarm say which setting to add.
+// A target that is not allowed yet: the attempt and the alarm name the setting to add.
 import { writeFileSync } from 'node:fs'
 import path from 'node:path'
 import t, { type Test } from 'tap'

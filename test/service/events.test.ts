@@ -6,7 +6,7 @@ import { until } from '../support/until.ts'
 
 t.setTimeout(600_000)
 
-/** What a stream tells, as it comes. */
+/** Opens a stream of events and collects its text. */
 async function hear(url: string, key: string) {
   const stop = new AbortController()
   const answer = await fetch(`${url}/events?taskNo=watched`, {
@@ -42,7 +42,7 @@ t.test(
     t.equal(head.status, 200, 'a HEAD is answered at once, and watches nothing')
     t.match(head.headers.get('content-type'), /text\/event-stream/)
     await until('both are heard', () => /retry/.test(mine.text()) && /retry/.test(theirs.text()))
-    // What happens before the first look, a page reads itself.
+    // Events before the first poll are not sent: a page reads that state itself.
     await until('a failure is told', async () => {
       await call('POST', '/tasks', {
         taskNo: `failing-${Date.now()}`,
@@ -52,7 +52,7 @@ t.test(
       })
       return /"kind":"failure","messageCode":"test.plain","downstream":"plain"/.test(mine.text())
     })
-    // It is there and has ended before the next look.
+    // The task is posted and has ended before the next poll.
     await call('POST', '/tasks', {
       taskNo: 'watched',
       messageCode: 'test.plain',

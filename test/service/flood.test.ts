@@ -1,4 +1,4 @@
-// Clients that only take: what they cost a whole process is bounded, and producers are served meanwhile.
+// Clients that only consume resources: their cost to a whole process is bounded, and producers are served meanwhile.
 import { once } from 'node:events'
 import { readFileSync } from 'node:fs'
 import { connect, type Socket } from 'node:net'

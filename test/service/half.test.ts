@@ -1,4 +1,4 @@
-// Half messages over whole processes: what dies around a commit, a rollback or a check loses nothing and guesses nothing.
+// Half messages over whole processes: a crash around a commit, a rollback or a check loses nothing and guesses nothing.
 // Takes long: npm run test:long.
 import path from 'node:path'
 import t, { type Test } from 'tap'

@@ -1,5 +1,5 @@
-// What an operator does at three in the morning, over whole processes: a downstream answers 500, tasks FAIL, it is mended, and all of
-// them are delivered again, though a process dies on the way.
+// The work of an operator at three in the morning, over whole processes: a downstream returns 500, tasks FAIL, it is repaired, and all
+// of them are redelivered, although a process dies on the way.
 // Takes long: npm run test:long.
 import { execFile } from 'node:child_process'
 import path from 'node:path'
@@ -44,7 +44,7 @@ t.test(
       status: 200,
       body: { dryRun: true, matched: 500 }
     })
-    // Slow enough to be met half-way.
+    // Slow enough for a kill half-way.
     t.match(await call(`${here.url}/downstreams/plain`, { concurrency: 10 }, 'PATCH'), {
       status: 200,
       body: { name: 'plain', concurrency: 10, limits: { concurrency: 10, setBy: 'local' }, handlerLimits: {} }

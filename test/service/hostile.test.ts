@@ -1,4 +1,4 @@
-// Producers at their worst against a whole service on a real database: what a fake cannot refuse, PostgreSQL may.
+// Hostile producers against a whole service on a real database: PostgreSQL may refuse values that a fake accepts.
 import t from 'tap'
 import { access } from '../../src/api/access.ts'
 import { bad, good, naughty, uncarried } from '../json/corpus.ts'
@@ -8,7 +8,7 @@ import { stage } from '../support/stage.ts'
 t.setTimeout(600_000)
 
 const headers = { 'content-type': 'application/json' }
-/** What a path or a query can carry and a column cannot, or what reads like something else on its way. */
+/** Texts that a path or a query can carry and a column cannot, or that are read as something else on the way. */
 const hostile = [
   ...naughty,
   '\0',
@@ -47,7 +47,7 @@ t.test('no path, query or body makes a whole service answer 5xx, or leaves a row
     const [method = '', target = ''] = route.split(' ')
     const answer = await fetch(service.url + target, { method, ...init })
     const text = await answer.text()
-    // A busy machine answers so now and then. What a request causes comes again.
+    // A busy machine returns 503 now and then. A 503 that the request itself causes is repeated.
     if (answer.status === 503 && left > 0) {
       await new Promise(resolve => setTimeout(resolve, 1_000))
       return ask(route, init, left - 1)

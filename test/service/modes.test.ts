@@ -1,4 +1,4 @@
-// The first minute of everybody: start it, paste what it prints.
+// The first minute of a new user: start the service, run the curl that it prints.
 import { execFile } from 'node:child_process'
 import { promisify } from 'node:util'
 import t, { type Test } from 'tap'
@@ -12,7 +12,7 @@ t.jobs = 2
 
 const greets = 'the greeting shows a curl'
 
-/** Starts with the samples, runs the printed curl as it stands in a shell, and ends the service. */
+/** Starts with the samples, runs the printed curl unchanged in a shell, and ends the service. */
 async function firstMinute(t: Test, env: Record<string, string>): Promise<{ curl: string; output: string }> {
   const service = await start(t, { DATA_DIR: folder(t), ...env })
   const greeting = service.output()

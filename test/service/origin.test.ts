@@ -1,4 +1,4 @@
-// The browser of somebody who runs Ackbox without keys, on pages that are not ours.
+// Foreign pages in the browser of a user who runs Ackbox without keys.
 // Takes long: npm run test:long.
 import { once } from 'node:events'
 import { createServer, request as forward, type Server } from 'node:http'
@@ -14,7 +14,7 @@ import * as certs from '../transport/certs.ts'
 
 t.setTimeout(600_000)
 
-/** Both names are this machine's for the browser: one whose owner turned it round, and one of a proxy before us. */
+/** In the browser both names resolve to this machine: a hostile name that was rebound, and the name of a proxy before us. */
 const flags = [
   '--host-resolver-rules=MAP evil.example 127.0.0.1, MAP ackbox.example 127.0.0.1',
   '--ignore-certificate-errors'
@@ -30,7 +30,7 @@ async function listen(t: Test, server: Server, port = 0): Promise<number> {
   return (server.address() as AddressInfo).port
 }
 
-/** A page that asks for nothing by itself, under every name that leads to this machine. */
+/** A page that sends no request by itself, served under every name of this machine. */
 async function foreignServer(t: Test): Promise<number> {
   return await listen(
     t,
@@ -46,7 +46,7 @@ const task = (taskNo: string): object => ({
   messageBody: { orderId: '1001', cents: 4200 }
 })
 
-/** Everything a page can send without being asked by the other side first; it ends with what it could read. */
+/** Tries every request that a page can send on its own initiative. Returns the answers that it could read. */
 const attacker = (target: string): string => `(async () => {
   const read = []
   const ask = async (way, path, init) => {
@@ -130,7 +130,7 @@ t.test(
       [`http://localhost:${other}/`, service.url],
       [`http://localhost:${other}/`, `http://localhost:${port}`],
       [`http://evil.example:${other}/`, service.url],
-      // Its page came from another server under this name before: to the browser the very same origin as ours.
+      // A rebound name: its page came from another server before, so for the browser it has the same origin as ours.
       [`http://evil.example:${port}/`, `http://evil.example:${port}`],
       [`http://evil.example:${port}/docs`, `http://evil.example:${port}`],
       [`http://localhost:${port}/healthz`, service.url]

@@ -1,4 +1,4 @@
-// What a process lives through: its Redis empty or dead, all of its connections to PostgreSQL cut.
+// Outages that a process survives: its Redis is emptied or killed, or all of its connections to PostgreSQL are cut.
 // Takes long: npm run test:long.
 import { connect } from 'node:net'
 import t from 'tap'
@@ -9,7 +9,7 @@ import { numbered, post, stage, statusAtLast, tally } from '../support/stage.ts'
 import { stopwatch } from '../support/stopwatch.ts'
 import { until } from '../support/until.ts'
 
-// Each waits most of its time for a lease to run out.
+// Each test waits most of its time for a lease to run out.
 t.setTimeout(600_000)
 t.jobs = 2
 
@@ -20,8 +20,8 @@ const taskOf = (taskNo: string, n: number): object => ({
 })
 
 /**
- * Deliveries that used up more tries than there are attempts on record. A receipt may overtake one that was claimed
- * again: that one needs no attempt.
+ * Deliveries that used more tries than they have attempts on record. A receipt may overtake a delivery that was claimed
+ * again: that claim needs no attempt.
  */
 const burnt = async (sql: Sql): Promise<object[]> =>
   await sql<object[]>`
@@ -30,7 +30,7 @@ const burnt = async (sql: Sql): Promise<object[]> =>
     where 10 - d.tries_left - d.needs_receipt::int
       > (select count(*) from attempt a where a.task_id = d.task_id and a.downstream = d.downstream)`
 
-/** Posts them all; each must be taken. ms of the slowest. */
+/** Posts all tasks; each must be accepted. Returns the ms of the slowest POST. */
 async function slowest(taskNos: string[], url: string): Promise<number> {
   const times = await eachOf(taskNos, async taskNo => {
     const began = performance.now()
@@ -41,7 +41,7 @@ async function slowest(taskNos: string[], url: string): Promise<number> {
   return Math.max(...times)
 }
 
-/** A Redis takes a command as a line of text. */
+/** Redis accepts a command as a line of text. */
 const flush = (port: number): Promise<void> =>
   new Promise((resolve, reject) => {
     const socket = connect(port, '127.0.0.1', () => socket.write('FLUSHALL\r\n'))
@@ -65,7 +65,7 @@ t.test(
     await redis.kill()
     const away = numbered('away', 30)
     const slow = await slowest(away, service.url)
-    // Who waits for Redis waits until it is back; how fast a POST is without it, fault/redis-outage measures.
+    // A POST that waited for Redis would wait until it is back. fault/redis-outage measures the speed of a POST without Redis.
     t.ok(slow < 20_000, `a POST is taken without Redis: ${slow.toFixed(0)} ms at most`)
     await posting
     await redis.start()

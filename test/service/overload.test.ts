@@ -11,7 +11,7 @@ interface Refusal {
   retryAfter: number
 }
 
-/** MB, the most that the process ever held. */
+/** The peak memory of the process, in MB. */
 const peakMb = (pid: number): number =>
   Number(/^VmHWM:\s+(\d+) kB$/m.exec(readFileSync(`/proc/${pid}/status`, 'latin1'))?.[1]) / 1024
 
@@ -48,7 +48,7 @@ t.test(
       })
 
     t.equal((await post(service.url, 'before')).status, 201)
-    // Another session holds the table, as a careless ALTER TABLE does: every accept waits for it.
+    // Another session locks the table, as a careless ALTER TABLE does: every accept waits for it.
     const holder = await sql.reserve()
     await holder`begin`
     await holder`lock table task in access exclusive mode`

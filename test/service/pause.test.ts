@@ -20,7 +20,7 @@ t.test('a pause holds in every process and over a restart, and costs no try', as
   t.equal((await call(`${here.url}/downstreams/nobody/pause`, {})).status, 404, 'only what is there')
   t.match(await call(`${here.url}/downstreams/plain/pause`, {}), { status: 200, body: { paused: true } })
 
-  // A process may be a second behind: what it takes until then is still sent, or handed back.
+  // A process may learn of the pause a second late. Until then its deliveries are still sent, or handed back.
   let probes = 0
   await until(
     'the other process has heard of it',
@@ -39,7 +39,7 @@ t.test('a pause holds in every process and over a restart, and costs no try', as
   const [paused] = (body?.['downstreams'] ?? []) as object[]
   t.match(paused, { name: 'plain', pausedBy: 'local', pausedAt: String })
 
-  // The other downstream takes a whole trip, due ones included: a sweep has passed, and nothing went to the paused one.
+  // The other downstream handles all its tasks, delayed ones included: a sweep has passed, and the paused one got nothing.
   await eachOf(numbered('other', 20), async taskNo => {
     await taken(there.url, taskNo, { messageCode: 'test.receipt', delay: 200 })
     t.match(await settled(there.url, taskNo), { body: { status: 'HANDLED' } })

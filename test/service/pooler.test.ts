@@ -1,4 +1,4 @@
-// A real pgbouncer in transaction mode in front of PostgreSQL: nothing starts on it, and the line says what to do.
+// A real pgbouncer in transaction mode before PostgreSQL: no process starts on it, and the error line names the remedy.
 import { spawn, spawnSync } from 'node:child_process'
 import { chmodSync, chownSync, writeFileSync } from 'node:fs'
 import path from 'node:path'
@@ -15,7 +15,7 @@ const program = path.resolve(import.meta.dirname, '../../src/cli/ackbox.js')
 
 const missing = spawnSync('pgbouncer', ['--version']).status !== 0 && 'no pgbouncer on the PATH'
 
-/** The URL through a pgbouncer of the test's own. */
+/** Starts a pgbouncer for the test. Returns the URL through it. */
 async function bouncer(t: Test, url: string, ...more: string[]): Promise<string> {
   const { hostname, port, username, password, pathname } = new URL(url)
   const own = await freePort()
@@ -36,7 +36,7 @@ async function bouncer(t: Test, url: string, ...more: string[]): Promise<string>
     ...more
   ]
   writeFileSync(file, `${lines.join('\n')}\n`)
-  // It refuses to run as root.
+  // pgbouncer refuses to run as root.
   const nobody = process.getuid?.() === 0 ? 65_534 : undefined
   for (const each of [dir, file, users]) {
     chmodSync(each, each === dir ? 0o755 : 0o600)
@@ -57,7 +57,7 @@ async function bouncer(t: Test, url: string, ...more: string[]): Promise<string>
   return through
 }
 
-/** What `ackbox doctor` says, which ends with 1: there is something to fix. */
+/** The output of `ackbox doctor`, which exits with 1 because there is something to fix. */
 function doctor(url: string): string {
   const { status, stdout } = spawnSync(plainNode[0], [...plainNode.slice(1), program, 'doctor'], {
     env: { PATH: process.env['PATH'] ?? '', DATABASE_URL: url, SECRET: secret },

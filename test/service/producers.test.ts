@@ -1,4 +1,4 @@
-// What producers do that is no fault of theirs: hang up too early, post twice, by two doors, or for a day far ahead.
+// Producers that make no mistake: they hang up too early, post twice, by two processes, or for a day far ahead.
 import { once } from 'node:events'
 import { connect } from 'node:net'
 import t from 'tap'
@@ -19,7 +19,7 @@ t.test('a producer that hangs up before the answer posts again, and there is one
     const socket = connect(port, '127.0.0.1')
     await once(socket, 'connect')
     const head = `POST /tasks HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: ${body.length}\r\n\r\n`
-    // All of it, most of it, or with a reset in the middle of the answer.
+    // The request without its last byte, or the whole request and then a close or a reset.
     const n = Number(taskNo.slice(taskNo.lastIndexOf('-') + 1))
     socket.write(n % 3 === 0 ? head + body.slice(0, -1) : head + body, () => {
       if (n % 3 === 1) socket.resetAndDestroy()
@@ -100,14 +100,14 @@ t.test('what is due in 25 days, or in a year, is not sent now', async t => {
   }
   t.equal((await post(url, 'now')).status, 201)
   await settled(url, 'now')
-  // Due after them, and here before them: many looks of the dispatcher lie between.
+  // Posted after them, due before them: the dispatcher polls many times in between.
   t.equal((await post(url, 'soon', { delay: 1_000 })).status, 201)
   await until('what is due soon is there', () => on.downstream.count('soon') === 1)
   t.same(
     on.downstream.requests.map(one => one.headers['ackbox-task-no']),
     ['now', 'soon']
   )
-  await settled(url, 'soon') // the record follows the request
+  await settled(url, 'soon') // the outcome is written after the request
   const rows = await on.sql`select phase, attempt from delivery where status = 0`
   t.same(new Set(rows.map(row => `${row['phase']} ${row['attempt']}`)), new Set(['WAITING 0']))
 })

@@ -1,4 +1,4 @@
-// A downstream that is down for long and then well: all is delivered within a backoff, and not all at the same moment.
+// A downstream is down for long and then recovers: everything is delivered within a backoff, and not all at the same moment.
 import { writeFileSync } from 'node:fs'
 import path from 'node:path'
 import t from 'tap'
@@ -36,7 +36,7 @@ t.test(
           last = sinceWell()
           return 200
         }
-        // Each of them has been refused about four times.
+        // By now each task was refused about four times.
         if (++refused === tasks * 4) tell()
         return 503
       }
@@ -77,7 +77,7 @@ export default defineHandler({
     wellAt = Date.now()
     const ends = await Promise.all(taskNos.map(taskNo => settled(service.url, taskNo)))
     t.same(new Set(ends.map(({ body }) => body?.['status'])), new Set(['HANDLED']))
-    // A backoff, its tenth of jitter, the sweep and the way there, on a machine that does other things too.
+    // The backoff, its tenth of jitter, and 6 s for the sweep, the send and a busy machine.
     t.ok(last < backoffMs * 1.1 + 6_000, `the last one came ${last} ms after it was well`)
     t.ok(most <= concurrency, `${most} at once, at most ${concurrency} are allowed`)
     const after = downstream.requests.filter(({ at }) => at > wellAt).length

@@ -1,4 +1,4 @@
-// RETENTION_DAYS on a database that has been in use for long.
+// RETENTION_DAYS on a database with old tasks.
 import t from 'tap'
 import { age } from '../support/aged.ts'
 import { call, settled, start } from '../support/service.ts'
@@ -18,7 +18,7 @@ t.test(
     await age(sql, { name: 'deleted', n: 50, days: 30, status: 'DELETED' })
     await age(sql, { name: 'sending', n: 20, days: 100, status: 'SENDING' })
     await age(sql, { name: 'young', n: 20, days: 6, status: 'HANDLED' })
-    // Those that are sent now have ended, and go with the next look: not before the others have gone.
+    // A SENDING task that is sent has ended, and the next sweep removes it. The pause prevents that until the old ones are gone.
     await sql`insert into downstream (name, paused_at, paused_by) values ('plain', now(), 'test')`
     const service = await start(t, { ...on.env, RETENTION_DAYS: '7' })
 

@@ -1,4 +1,4 @@
-// Two of each role, each a process of its own, on one PostgreSQL and one Redis.
+// Two processes of each role, on one PostgreSQL and one Redis.
 // Takes long: npm run test:long.
 import t from 'tap'
 import { freePort } from '../../src/embedded/port.ts'
@@ -36,7 +36,7 @@ t.test('two of each role share the work, and the death of one of each loses noth
         taskNo,
         n,
         messageCode: n % 2 === 0 ? ('test.plain' as const) : ('test.receipt' as const),
-        // A quarter is due later: those are for the dispatchers.
+        // A quarter is due later: the dispatchers claim these.
         ...(n % 4 === 0 ? { delay: 200 + n } : {})
       }))
       const unseen: string[] = []
@@ -44,7 +44,7 @@ t.test('two of each role share the work, and the death of one of each loses noth
         const [here, there] = n % 3 === 0 ? apis : [apis[1], apis[0]]
         await taken(here.url, taskNo, more)
         const read = await call(`${there.url}/tasks/${taskNo}`)
-        // A busy machine answers 503 now and then: that says nothing of the task.
+        // A busy machine returns 503 now and then: that does not show whether the task exists.
         if (read.status < 500 && read.status !== 200) unseen.push(`${taskNo} ${read.status}`)
       })
       t.same(unseen, [])

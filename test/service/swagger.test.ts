@@ -9,7 +9,7 @@ import { createKey } from '../../src/db/api-keys.ts'
 
 t.setTimeout(600_000)
 
-/** One operation of the page, used as a person does: opened, filled in, executed, its answer read. */
+/** One operation of the page, used as a person does: open, fill in, execute, read the answer. */
 async function operation(page: Page, id: string) {
   const block = page.locator(`#operations-${id}`)
   await block.locator('.opblock-summary-control').click()
@@ -67,12 +67,12 @@ t.test(
     const read = await operation(page, 'tasks-readTask')
     await read.select('wait', 'HANDLED')
     let handled = await read.execute()
-    // A receipt may come before the answer: the attempt is there when that is.
+    // A receipt may come before the answer. The attempt is shown only after the answer.
     for (let looks = 0; looks < 20 && handled.text.includes('"attempts": []'); looks++)
       handled = await read.execute()
     t.match(handled, { status: 200, text: /"status": "HANDLED"/ }, 'the path is filled in already')
     t.match(handled.text, /"attempts": \[\s*\{\s*"attempt": 1/)
-    // Its receiver says it in the answer or by a receipt, which hangs on the delivery's random id.
+    // The receiver confirms in its answer or by a receipt, depending on the delivery's random id.
     const isAnswered = handled.text.includes('"handledBy": "answer"')
     t.match(handled.text, isAnswered ? /"ackbox-result",\s*"HANDLED"/ : /"receipts": \[\s*\{/)
 
@@ -103,7 +103,7 @@ t.test(
       'ops-readyz'
     ])
       t.equal((await (await operation(page, id)).execute()).status, 200, id)
-    // The browser itself reports the 409 that was asked for.
+    // The browser itself logs the expected 409.
     t.same(
       wrong.filter(line => !/status of 409/.test(line)),
       [],

@@ -35,7 +35,7 @@ interface Export {
   }[]
 }
 
-/** Of AnyValue (opentelemetry/proto/common/v1/common.proto), in the JSON of OTLP. */
+/** The value of an AnyValue (opentelemetry/proto/common/v1/common.proto), in the JSON of OTLP. */
 const valueOf = ({ value }: Attribute): unknown => {
   const [[kind, plain] = []] = Object.entries(value)
   return kind === 'intValue' ? Number(plain) : plain
@@ -214,7 +214,7 @@ t.test(
 t.test('without the setting nothing of the SDK of OpenTelemetry is loaded', async t => {
   const on = await stage(t)
   if (!on) return
-  // Node itself names every file that it loads.
+  // Node itself then logs every file that it loads.
   const loading = { ...on.env, NODE_DEBUG: 'esm,module' }
   const loaded = async (env: Record<string, string>): Promise<boolean> => {
     const service = await start(t, env)
@@ -222,7 +222,7 @@ t.test('without the setting nothing of the SDK of OpenTelemetry is loaded', asyn
     t.match(await settled(service.url, 'a'), { body: { status: 'HANDLED' } })
     t.match(await service.kill('SIGTERM'), { code: 0 })
     t.match(service.output(), /node_modules\/fastify\//)
-    // prom-client loads the names of the API, which do nothing; the SDK and its exporter are what costs.
+    // prom-client loads the package of the API, which does nothing. The SDK and its exporter are the cost.
     return /@opentelemetry\/(?!api\b)/.test(service.output())
   }
   t.equal(await loaded(loading), false)

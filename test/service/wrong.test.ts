@@ -1,4 +1,4 @@
-// What goes wrong at a start: one line that says what to do, an exit code, and nothing left behind.
+// Failures at a start: one line that names the remedy, an exit code, and nothing left behind.
 // Takes long: npm run test:long.
 import { execFile } from 'node:child_process'
 import { once } from 'node:events'
@@ -19,14 +19,14 @@ t.jobs = 3
 
 type Env = Record<string, string>
 
-/** Starts what cannot start. What it said to a person: all that is no log line. */
+/** Starts a process that must fail. Returns its lines for a person: all output except log lines. */
 async function refused(t: Test, env: Env): Promise<string[]> {
   const began = stopwatch(t)
   const attempt = launch(t, { PORT: '0', DATA_DIR: path.join(folder(t), 'data'), ...env })
   const exit = await attempt.exited
   const seconds = began() / 1000
   t.same(exit, { code: 1, signal: null }, 'it ends with code 1')
-  // It may try again a few times. What tries for ever hangs.
+  // It may try again a few times. With endless retries it would hang.
   t.ok(seconds < 60, `soon: after ${seconds.toFixed(1)} s`)
   t.notMatch(attempt.output(), /^\s+at .*:\d+/m, 'without a stack trace')
   t.notMatch(attempt.output(), /this is a bug/, 'and does not take it for a bug of ours')
