@@ -1,4 +1,4 @@
-// What many attempts at once at a downstream that means us ill may cost: time, memory and sockets have a bound each.
+// The cost of many simultaneous attempts to a hostile downstream: time, memory and sockets are each bounded.
 import type { Socket } from 'node:net'
 import t from 'tap'
 import { stopwatch } from '../support/stopwatch.ts'
@@ -53,7 +53,7 @@ for (const [name, behave] of Object.entries(worlds)) {
     }
     t.ok(took < timeoutMs + bodyMs + 1_000, `ended by deadline and a second: ${Math.round(took)} ms`)
     t.ok(most <= attempts, `${most} sockets`)
-    // The downstream is in this process too: what it holds to write counts as ours.
+    // The downstream runs in this process too: its buffered writes count as ours.
     t.ok(grown < attempts * 262_144, `${Math.round(grown / 1_048_576)} MiB`)
     for (const socket of server.open)
       if (!socket.closed) await new Promise(resolve => socket.once('close', resolve))

@@ -1,5 +1,5 @@
-// A process that does nothing but send to one broker, or take receipts from it: what ends it is seen by its parent.
-// Commands by IPC: { send: timeoutMs }, or { begin: true | false } to read or to stop it. It says what became of it, and measured.
+// A process that only sends to one broker, or reads receipts from it, so that its parent sees a crash.
+// Commands by IPC: { send: timeoutMs }, or { begin: true | false } to start or stop reading. It reports results and measurements.
 import { consume } from '../../src/transport/kafka/receipts.ts'
 import { guard } from '../../src/transport/egress/guard.ts'
 import { parseBroker, type Broker } from '../../src/transport/broker.ts'
@@ -17,7 +17,7 @@ let cpu = process.cpuUsage()
 setInterval(() => {
   const now = performance.now()
   const used = process.cpuUsage(cpu)
-  // On a busy machine a timer is late without any fault of ours: the processor's time tells.
+  // On a busy machine a timer is late without our fault, so the used CPU time is the limit.
   longestBlockMs = Math.max(longestBlockMs, Math.min(now - at - 10, (used.user + used.system) / 1_000))
   at = now
   cpu = process.cpuUsage()

@@ -1,4 +1,4 @@
-// Made with openssl for these tests alone; valid from 2020 to 2120, but `expired`. The key signs for nothing else.
+// Made with openssl for these tests alone; valid from 2020 to 2120, except `expired`. The key signs nothing else.
 export const ca = `-----BEGIN CERTIFICATE-----
 MIIBVTCB/KADAgECAgIQADAKBggqhkjOPQQDAjAZMRcwFQYDVQQDDA5BY2tib3gg
 dGVzdCBDQTAgFw0yMDAxMDEwMDAwMDBaGA8yMTIwMDEwMTAwMDAwMFowGTEXMBUG

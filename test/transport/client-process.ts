@@ -1,4 +1,4 @@
-// Starts broker-client.ts, and tells what it says.
+// Starts broker-client.ts, and returns its messages.
 import { fork } from 'node:child_process'
 import { once } from 'node:events'
 import { fileURLToPath } from 'node:url'
@@ -12,7 +12,7 @@ export interface Client {
   tell(message: object): void
 }
 
-/** Starts the process and tells what it says; its end is an error of whoever waits. */
+/** Starts the process, and returns its messages. When the process ends, each pending `next` rejects. */
 export async function client(t: Test, what: string, url: string): Promise<Client> {
   const child = fork(program, [what, url], {
     stdio: ['ignore', 'pipe', 'pipe', 'ipc']

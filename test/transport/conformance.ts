@@ -3,36 +3,36 @@ import type { Accepted, Transport } from '../../src/transport/types.ts'
 import { stopwatch } from '../support/stopwatch.ts'
 import { sendContext } from './send-context.ts'
 
-/** What a downstream of any transport saw: the payload and the headers (attachments, properties) as they came. */
+/** A message as a downstream of any transport received it: the payload and the headers (attachments, properties). */
 export interface Seen {
   headers: Record<string, string>
   body: Buffer
 }
 
-/** How the downstream behaves from now on. `echo` answers with the body it was sent, so that mix-ups show. */
+/** The behaviour of the downstream from now on. `echo` answers with the body that it received, so that mix-ups show. */
 export type Mood = 'take' | 'echo' | 'fail' | 'refuse' | 'hang' | 'too large'
 
 export interface DownstreamUnderTest<Request> {
   transport: Transport<Request>
-  /** Names the transport's `accepted` for `echo` and `refuse`, where it needs one. */
+  /** The transport's `accepted` for `echo` and `refuse`, if it needs one. */
   accepted?: Accepted
   seen: Seen[]
   request(payload: { body: string | Uint8Array; headers?: Record<string, string> }): Request
-  /** What the signature is over, where that is not the body itself. */
+  /** The signed bytes, if they are not the body itself. */
   signed?(body: string | Uint8Array): string | Uint8Array
-  /** The body in an answer of `echo`, where the answer is not the body itself. */
+  /** The body in an answer of `echo`, if the answer is not the body itself. */
   echoed?(answer: string): string
   mood(mood: Mood): void
-  /** Kills it: connections are reset, and new ones refused, until `start` brings it back at the same address. */
+  /** Kills it: connections are reset, and new ones refused, until `start` restores it at the same address. */
   stop(): Promise<void>
   start(): Promise<void>
-  /** Resolves once a request is there and unanswered. */
+  /** Resolves when a request has arrived and has no answer. */
   hanging(): Promise<void>
-  /** Resolves once the connection of the request that hung is gone. */
+  /** Resolves when the connection of the request that hung is gone. */
   letGo(): Promise<void>
 }
 
-/** What every transport must do. `make` gives a downstream that is up and takes all; it ends with the test. */
+/** The rules for every transport. `make` returns a downstream that is up and accepts all; it ends with the test. */
 export function conformance<Request>(
   t: Test,
   make: (t: Test) => Promise<DownstreamUnderTest<Request>>

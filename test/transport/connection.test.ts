@@ -12,7 +12,7 @@ t.test('a connection that was dropped is not used again, even while its end take
     warn: (_: object, event: string) => events.push(event)
   }
   let opened = 0
-  // A silent socket: its end is requested, and does not come.
+  // A silent socket: its end is requested, but never comes.
   const open = async (): Promise<Live<number>> => ({
     client: ++opened,
     gone: new Promise(() => {}),

@@ -1,4 +1,4 @@
-// Servers that speak a protocol well until a send has arrived, and then do as the script says.
+// Servers that follow a protocol until a send has arrived, and then run the script.
 import type { Socket } from 'node:net'
 
 export type Script = (socket: Socket, said: Buffer) => void
@@ -6,7 +6,7 @@ export type Script = (socket: Socket, said: Buffer) => void
 const info = (most: number): string =>
   `INFO ${JSON.stringify({ server_id: 'x', version: '2.10.0', proto: 1, headers: true, max_payload: most })}\r\n`
 
-/** NATS until something is published: by a send, or by receipts that ask JetStream for their stream. */
+/** Speaks NATS until the client publishes: a send, or receipts that request their stream from JetStream. */
 export const nats =
   (then: Script, most = 1_048_576) =>
   (socket: Socket): void => {
@@ -23,7 +23,7 @@ export const nats =
 
 const redisInfo = 'redis_version:7.2.0\r\nloading:0\r\nmaxmemory_policy:noeviction\r\n'
 
-/** Redis until a command matches `at`. */
+/** Speaks Redis until a command matches `at`. */
 export const redis =
   (at: RegExp, then: Script) =>
   (socket: Socket): void => {
@@ -65,7 +65,7 @@ export function method(channel: number, group: number, id: number, ...fields: Bu
   return frame(1, channel, Buffer.concat([ids, ...fields]))
 }
 
-/** The head of a message of so many bytes. */
+/** The header frame of a message with this many bytes. */
 export function header(channel: number, bytes: bigint): Buffer {
   const payload = Buffer.alloc(14)
   payload.writeUInt16BE(60, 0)
@@ -97,7 +97,7 @@ const answers: Record<string, (channel: number) => Buffer[]> = {
   '85.10': channel => [method(channel, 85, 11)]
 }
 
-/** RabbitMQ until a method, `60.40` is basic.publish and `60.20` basic.consume. */
+/** Speaks RabbitMQ until the method `at`: `60.40` is basic.publish, `60.20` is basic.consume. */
 export const rabbitmq =
   (at: string, then: (socket: Socket, channel: number) => void) =>
   (socket: Socket): void => {
@@ -125,7 +125,7 @@ export const rabbitmq =
     })
   }
 
-/** Classic Dubbo: `then` gets the head of the call, with its id. */
+/** Classic Dubbo: `then` receives the head of the call, with its id. */
 export const dubbo2 =
   (then: Script) =>
   (socket: Socket): void =>
@@ -142,7 +142,7 @@ export function answer(call: Buffer, body: Buffer, length = body.length): Buffer
   return Buffer.concat([head, body])
 }
 
-/** The same bytes for as long as the other side takes them. */
+/** Writes the same bytes for as long as the other side takes them. */
 export function pour(socket: Socket, bytes: Buffer | string): void {
   const block = Buffer.from(bytes as string)
   const many = Buffer.concat(

@@ -1,4 +1,4 @@
-// Every row of what a downstream may do to us, done by a real TCP server. Deadlines are short, so that the whole takes seconds.
+// Every row of downstreams.ts and hostile.ts, played by a real TCP server. Deadlines are short, so that all of it takes seconds.
 import t from 'tap'
 import { ok, rows, timeoutMs } from './downstreams.ts'
 import { rows as hostile } from './hostile.ts'
@@ -40,7 +40,7 @@ t.test('D31 a redirect loop costs one request', async t => {
 
 t.test('D35 an answer that nobody asked for is never taken for the next one', async t => {
   const evil = answer(200, 'EVIL')
-  // In one piece with the real answer, and while the connection lies idle.
+  // In the same write as the real answer, and while the connection is idle.
   for (const name of ['with it', 'while idle']) {
     const server = await rawServer(t, socket => {
       socket.write(name === 'with it' ? ok + evil : ok)
@@ -66,7 +66,7 @@ t.test('D37 a status that comes while we still write counts', async t => {
   t.equal(server.received.length, 0)
 })
 
-/** Answers 413 at the first byte and reads on slowly. */
+/** Answers 413 at the first byte and stops reading. */
 async function earlyAnswer(t: Parameters<typeof rawServer>[0]): Promise<string> {
   const server = await rawServer(t, () => {})
   await server.close()

@@ -1,4 +1,4 @@
-// What a downstream may do to us, and what must come of it: run by downstreams.test.ts, each by a real TCP server.
+// Everything a downstream may do to us, and the outcome that must follow. downstreams.test.ts runs each row on a real TCP server.
 import { deflateRawSync, gzipSync } from 'node:zlib'
 import type { Socket } from 'node:net'
 import type { Accepted } from '../../src/transport/types.ts'
@@ -7,13 +7,13 @@ import { answer } from './raw-server.ts'
 export interface Row {
   name: string
   does: (socket: Socket) => void
-  /** What the outcome must match. */
+  /** The outcome must match this. */
   outcome: object
   accepted?: Accepted
   body?: string
-  /** What may pass until the outcome: past the deadline, so much of grace for a busy machine. */
+  /** The expected time until the outcome; a busy machine gets some grace. By default the deadline. */
   byMs?: number
-  /** false: this connection may serve again. */
+  /** false: this connection may be reused. */
   destroyed?: false
 }
 
@@ -36,7 +36,7 @@ export const says =
     socket.write(bytes)
   }
 
-/** The deadline of a send, and of a body after its headers. */
+/** The deadline of a send, and the deadline of a body after its headers. */
 export const timeoutMs = 600
 export const bodyMs = 200
 
@@ -46,7 +46,7 @@ export function flood(socket: Socket, bytes: string | Buffer, everyMs: number): 
   socket.on('close', () => clearInterval(timer))
 }
 
-/** A well-formed answer, after which the connection may serve again. */
+/** A well-formed answer, after which the connection may be reused. */
 export const kept = (name: string, bytes: string, outcome: object, accepted?: Accepted): Row => ({
   name,
   does: says(bytes),
@@ -55,7 +55,7 @@ export const kept = (name: string, bytes: string, outcome: object, accepted?: Ac
   ...(accepted && { accepted })
 })
 
-/** An answer after which the connection must be gone. */
+/** An answer after which the connection must be closed. */
 export const broken = (name: string, bytes: string, outcome: object): Row => ({
   name,
   does: says(bytes),

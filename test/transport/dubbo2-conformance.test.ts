@@ -7,7 +7,7 @@ import type { Dubbo2Request } from '../../src/transport/dubbo/hessian.ts'
 import { conformance, type DownstreamUnderTest, type Mood, type Seen } from './conformance.ts'
 import { provider } from './dubbo2-provider.ts'
 
-/** So long a link rests between failures. */
+/** A little longer than the rest after a failed connect. */
 const restMs = 550
 
 function hessianOf(...values: unknown[]): Buffer {
@@ -16,7 +16,7 @@ function hessianOf(...values: unknown[]): Buffer {
   return encoder.get()
 }
 
-/** What a provider reads of a call with one argument. */
+/** A call with one argument, as a provider reads it. */
 function seenIn(body: Buffer): Seen {
   const decoder = new hessian.DecoderV2(body)
   for (let i = 0; i < 7; i++) decoder.read()
@@ -68,7 +68,7 @@ conformance<Dubbo2Request>(t, async (t): Promise<DownstreamUnderTest<Dubbo2Reque
       await sleep(restMs)
     },
     hanging: () => hanging,
-    // One connection carries all calls: it stays when one of them is given up.
+    // One connection carries all calls, so it stays when one of them is given up.
     letGo: async () => {}
   }
 })

@@ -12,7 +12,7 @@ const call: Dubbo2Request = { service: 'com.acme.Points', method: 'onPaid', type
 
 type Behave = (socket: Socket, frame: Frame) => void
 
-/** A TCP server that reads frames and answers with whatever bytes `behave` writes, or none. */
+/** A TCP server that reads frames and answers with the bytes that `behave` writes, if any. */
 export async function provider(t: Test, behave: Behave, allow?: string[]) {
   const sockets = new Set<Socket>()
   const received: Frame[] = []

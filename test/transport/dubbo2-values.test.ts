@@ -8,7 +8,7 @@ import { workedMs } from '../support/stopwatch.ts'
 import { provider } from './dubbo2-provider.ts'
 import { sendContext } from './send-context.ts'
 
-/** The first argument as a provider reads it; `withType`, each value beside its Java type. */
+/** The first argument as a provider reads it. With `withType`, each value comes with its Java type. */
 function arrived(arg: unknown, withType = false): unknown {
   const body = callBody({ service: 'a.B', method: 'm', types: ['x'], args: [] }, javaArgs([arg]), {})
   const decoder = new hessian.DecoderV2(body)
@@ -51,7 +51,7 @@ t.test('20,000 objects are written in a moment', async t => {
   t.ok(ms < 2_000, `${ms} ms`)
 })
 
-/** A list of two, the second one the first again, within itself `deep` times: twice as much with each. */
+/** Nested lists of two items, the second a reference to the first: each of the `deep` levels doubles the size. */
 function doubling(deep: number): Buffer {
   const start = Buffer.alloc(deep, 0x7a)
   const ends = Array.from({ length: deep }, (_, i) => [0x51, 0x90 + deep - i])

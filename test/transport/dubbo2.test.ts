@@ -4,7 +4,7 @@ import { flags, frameOf, frames, type Frame } from '../../src/transport/dubbo/cl
 import type { Dubbo2Request } from '../../src/transport/dubbo/hessian.ts'
 import { provider } from './dubbo2-provider.ts'
 
-/** hessian2 of: 1 (a value follows), a short text. */
+/** hessian2: the byte for "a value follows", then a short text. */
 const value = (text: string): Buffer => Buffer.concat([Buffer.from([0x91, text.length]), Buffer.from(text)])
 const answer = (id: bigint, text: string): Buffer => frameOf(0, 20, id, value(text))
 
@@ -45,7 +45,7 @@ t.test('what is no frame, or too large a one, is said by its first bytes', t => 
   t.end()
 })
 
-/** A text of up to 1,023 letters. */
+/** hessian2: a text of up to 1,023 letters. */
 const hessianText = (text: string): Buffer =>
   Buffer.concat([Buffer.from([0x30 + (text.length >> 8), text.length & 0xff]), Buffer.from(text)])
 const generic = (message: string): string =>
@@ -135,7 +135,7 @@ t.test('statuses of a provider, and what a handler must not ask for', async t =>
     [70, generic('java.lang.NumberFormatException: x'), { kind: 'refused', reason: /^bad_arguments/ }],
     [70, generic('java.lang.ClassCastException: x'), { kind: 'refused', reason: /^bad_arguments/ }],
     [70, generic('GenericFilter#invoke args.length'), { kind: 'refused', reason: /^bad_arguments/ }],
-    // What a filter says for a while, or what an operator can mend, is not for ever.
+    // A temporary answer of a filter, or an error that an operator can fix, is not final.
     [70, generic('java.lang.IllegalArgumentException: not in allow list'), { kind: 'failed' }],
     [70, generic('x: NumberFormatException'), { kind: 'failed' }],
     [70, 'com.acme.ConverterException\n\tat a.Busy.convert()', { kind: 'failed' }],

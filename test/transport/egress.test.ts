@@ -1,4 +1,4 @@
-// Whichever way a delivery leaves by, and however its target is written: a denied address never sees a connection.
+// Over every transport, and in every spelling of the target: a denied address never sees a connection.
 import { createSocket } from 'node:dgram'
 import { Resolver } from 'node:dns/promises'
 import { once } from 'node:events'
@@ -10,7 +10,7 @@ import { scriptedServer } from './scripted-server.ts'
 
 t.setTimeout(600_000)
 
-/** A DNS server of A records that gives each question the next of its answers, the last one for ever. */
+/** A DNS server of A records. Each query gets the next of the answers; the last answer repeats. */
 async function dns(t: Test, answers: string[][]): Promise<{ resolve: Resolve; asked: () => number }> {
   let asked = 0
   const socket = createSocket('udp4')
@@ -83,10 +83,10 @@ for (const name of everyTransport) {
     const { resolve, asked } = await dns(t, [['127.0.0.2'], ['127.0.0.1']])
     const judged = guard({ allow: [`127.0.0.2:${good.port}`], embedded: false, deny: [], resolve })
     const way = await wayTo(t, name, judged, `rebind.test:${good.port}`)
-    // The allowed one is an address where nobody listens: the other would be taken, if it were asked.
+    // Nobody listens on the allowed address. The other one would accept a connection.
     t.match(await way.send(500), { kind: 'failed', alarm: undefined })
     for (let i = 0; i < 3 && asked() < 2; i++) {
-      // A broker that was just found away is given a rest.
+      // After a failed connect a broker gets a rest.
       await new Promise(resolve => setTimeout(resolve, 600))
       await way.send(500)
     }

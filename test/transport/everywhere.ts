@@ -1,4 +1,4 @@
-// Every transport, pointed at one address: for what must hold whichever of them a delivery leaves by.
+// Every transport, pointed at one address, for rules that hold over all of them.
 import type { Test } from 'tap'
 import { brokerVariable, parseBroker, type Broker } from '../../src/transport/broker.ts'
 import type { Guard } from '../../src/transport/egress/guard.ts'
@@ -6,7 +6,7 @@ import { transportNames, transports, type TransportName } from '../../src/transp
 import type { Outcome } from '../../src/domain/types.ts'
 import { sendContext } from './send-context.ts'
 
-/** A handler's own `send` goes where it likes: no guard, no broker and no bytes of ours. */
+/** Not `custom`: a handler's own `send` uses no guard, no broker and no bytes of ours. */
 type Guarded = Exclude<TransportName, 'custom'>
 
 export const ways: Record<Guarded, { scheme: string; request: object }> = {

@@ -1,4 +1,4 @@
-// What a broker that floods costs: measured on a process of its own, which must be there afterwards.
+// The cost of a broker that floods, measured on a separate process, which must survive.
 // Takes long: npm run test:long.
 import t from 'tap'
 import { flooded } from './flooded-process.ts'

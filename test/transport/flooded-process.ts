@@ -5,20 +5,20 @@ import { readFileSync, writeFileSync } from 'node:fs'
 import type { Test } from 'tap'
 import type { Asked, Told } from './flooded.ts'
 
-// What was dropped waits for the collector: half of it is the loopback's speed, and a leak is a gigabyte.
+// Dropped data waits for the garbage collector. Half of this limit depends on the speed of loopback; a leak is a gigabyte.
 const mostMb = 128
 const mostBlockMs = 200
 const isLinux = process.platform === 'linux'
 
 export interface Flooded {
-  /** Sends, or reads, for so long, and fails the test where it cost more than it may. */
+  /** Sends, or reads, for this long. Fails the test if the cost is above the limits. */
   bears(ms: number): Promise<Extract<Told, { outcome: unknown }>>
 }
 
 export async function flooded(t: Test, reader: string, port: number): Promise<Flooded> {
   const child = fork(new URL('./flooded.js', import.meta.url), [reader, `127.0.0.1:${port}`], {
     stdio: ['ignore', 'pipe', 'pipe', 'ipc'],
-    // Threads that collect garbage come late beside a neighbour; then the measure would be the neighbour's.
+    // Parallel threads of the garbage collector are late on a busy machine; then the test would measure its neighbour.
     execArgv: ['--single-threaded-gc']
   })
   let printed = ''
@@ -33,7 +33,7 @@ export async function flooded(t: Test, reader: string, port: number): Promise<Fl
     return told
   }
   await next()
-  // The highest from now on
+  // Resets the peak
   if (isLinux) writeFileSync(`/proc/${child.pid}/clear_refs`, '5')
   return {
     async bears(ms) {

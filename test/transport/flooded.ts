@@ -1,4 +1,4 @@
-// A process of its own with one reader of the network in it: what a server does to it is measured from outside.
+// A separate process with one reader of the network, so that the effect of a server on it is measured from outside.
 import { primaryOf } from '../../src/db/hosts.ts'
 import { monitor } from '../../fuzz/monitor.ts'
 import { consumeReceipts } from '../../src/transport/receipt-consumers.ts'
@@ -45,7 +45,7 @@ async function sender(name: keyof typeof ways): Promise<Reader> {
   }
 }
 
-/** Receipts by queue, which PostgreSQL takes soon or only reads; a send is a while in which they may come. */
+/** Receipts from a queue; PostgreSQL takes them soon or is read-only. Here a send only waits while they arrive. */
 async function receiver(name: string, scheme: string, isReadOnly = false): Promise<Reader> {
   const stop = new AbortController()
   const { done } = await consumeReceipts({
@@ -69,7 +69,7 @@ async function receiver(name: string, scheme: string, isReadOnly = false): Promi
   }
 }
 
-/** BullMQ on Redis: a worker that takes, and a producer that adds. */
+/** BullMQ on Redis: a worker that takes jobs, and a producer that adds jobs. */
 async function queue(): Promise<Reader> {
   const backend = await openBackend({
     redisUrl: `redis://${place}`,
@@ -109,7 +109,7 @@ async function queue(): Promise<Reader> {
   }
 }
 
-// What it needs is loaded before it is measured; it connects when it is asked to.
+// The code is loaded before the measurement. A reader connects when the first message arrives.
 const makers: Record<string, () => Promise<Reader>> = {
   'redis-queue': queue,
   'reply-nats': () => receiver('nats', 'nats'),
@@ -132,10 +132,10 @@ async function serve(asked: Asked): Promise<void> {
     return
   }
   const outcome = await reader.send(asked.send)
-  // What was under way in this turn counts too
+  // The work of this turn counts too
   await new Promise(resolve => setTimeout(resolve, 10))
   tell({ outcome, blockMs: watch.longestBlockMs(), receipts })
 }
 process.on('disconnect', () => process.exit())
-watch.longestBlockMs() // what loading took
+watch.longestBlockMs() // resets it: loading does not count
 tell({ ready: true })

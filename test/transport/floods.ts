@@ -1,4 +1,4 @@
-// What a broker, a queue's Redis or a provider may pour out: a reader of ours, and the server that it meets.
+// The floods of a broker, the Redis of a queue or a provider: the reader of ours that meets the flood, and the server.
 import type { Socket } from 'node:net'
 import {
   answer,
@@ -18,12 +18,12 @@ export type Flood = [reader: string, name: string, script: (socket: Socket) => v
 const x = Buffer.alloc(65_536, 'x')
 const mb = (bytes: number): Buffer => Buffer.alloc(bytes * 1_048_576, 'x')
 const one = (text: string): Buffer => Buffer.from(text, 'latin1')
-/** What 8 MiB of an answer of Dubbo may stand for: a list, and in it the same few bytes again and again. */
+/** An answer of Dubbo of 8 MiB: an opening, for instance of a list, and then the same few bytes again and again. */
 const many = (opening: Buffer, bytes: Buffer): Buffer =>
   Buffer.concat([Buffer.from([0x91]), opening, Buffer.alloc(8_388_000, bytes)])
 const list = Buffer.from([0x58, 0x49, 0x7f, 0xff, 0xff, 0xff])
 
-/** One long list, and exceptions that name it as their stack. */
+/** One long list, and exceptions that refer to it as their stack. */
 const exceptions = Buffer.concat([
   Buffer.from([0x91, 0x58, 0x49, 0, 0, 0x9c, 0x41]),
   Buffer.from([0x58, 0x49, 0, 0, 0x4e, 0x20]),
@@ -31,7 +31,7 @@ const exceptions = Buffer.concat([
   one('C\nAException\x91\nstackTrace'),
   Buffer.concat(Array.from({ length: 40_000 }, () => Buffer.from([0x60, 0x51, 0x91])))
 ])
-/** Lists of ten times the list before, and the last one as a key of a map. */
+/** Lists that hold the list before ten times. The last list is a key of a map. */
 const keys = Buffer.concat([
   Buffer.from([0x91, 0x58, 0x9b]),
   ...Array.from({ length: 9 }, (_, n) =>
@@ -43,7 +43,7 @@ const keys = Buffer.concat([
   Buffer.from([0x48, 0x51, 0x99, 0x4e, 0x5a, 0x4e])
 ])
 
-/** The one, and then the other without end. */
+/** Writes the opening once, and then the block without end. */
 const pours =
   (opening: string | Buffer, block: string | Buffer) =>
   (socket: Socket): void => {

@@ -15,7 +15,7 @@ const blockedBy = (judged: Guard, url: string): Failed | undefined => {
   return verdict instanceof URL ? undefined : verdict
 }
 
-/** A resolver that answers as told and counts. */
+/** A resolver that returns these answers and records requests. */
 function resolver(answers: Target['answers']): Resolve & { asked: string[] } {
   const asked: string[] = []
   const resolve = async (host: string) => {
@@ -26,7 +26,7 @@ function resolver(answers: Target['answers']): Resolve & { asked: string[] } {
   return Object.assign(resolve, { asked })
 }
 
-/** What a connect to this name would come to, without connecting. */
+/** The result of a connect to this name, without a connection. */
 function lookedUp(judged: Guard, host: string, port = 80): Promise<Error | null> {
   return new Promise(resolve => judged.lookup(port)(host, { all: true }, error => resolve(error)))
 }
@@ -249,7 +249,7 @@ t.test('a denied address on this machine never sees a connection, however it is 
   }
   t.equal(connections, 0)
 
-  // The backstop: whatever the lookup did, an open socket to a denied address is closed before its first byte.
+  // The backstop: an open socket to a denied address is closed before its first byte, regardless of the lookup.
   const judged = strict({ allow: [] })
   const fooled: Guard = {
     ...judged,

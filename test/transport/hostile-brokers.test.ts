@@ -1,4 +1,4 @@
-// Brokers and providers that misbehave: a send ends by its deadline, is never taken for delivered, and leaves nothing behind.
+// Brokers and providers that misbehave: a send ends by its deadline, is never counted as delivered, and leaves nothing behind.
 import type { Socket } from 'node:net'
 import t from 'tap'
 import { guard } from '../../src/transport/egress/guard.ts'
@@ -11,7 +11,7 @@ t.setTimeout(600_000)
 const timeoutMs = 300
 const open = guard({ allow: undefined, embedded: true, deny: [] })
 
-/** As fast as the other side takes it. */
+/** Writes as fast as the other side reads. */
 const pours =
   (opening: string | Buffer, block: string) =>
   (socket: Socket): void => {
@@ -78,7 +78,7 @@ const scripts: Record<string, (socket: Socket) => void> = {
     socket.once('data', () => socket.write(Buffer.from([0xff, 0xff, 0xff, 4, 0, 0, 0, 0, 0])))
 }
 
-// Over http the same is shown in detail by itself.
+// Other tests show the same in detail over http.
 for (const name of everyTransport.filter(each => each !== 'http' && each !== 'dubbo')) {
   t.test(`over ${name}`, async t => {
     const heapBefore = process.memoryUsage()
@@ -92,7 +92,7 @@ for (const name of everyTransport.filter(each => each !== 'http' && each !== 'du
       t.ok(took < timeoutMs + 1_000, `it ${what}: ended after ${Math.round(took)} ms`)
       t.ok(server.taken <= 3, `it ${what}: ${server.taken} connections for three sends`)
       await way.close()
-      // gRPC keeps the one connection whose handshake hangs, even when its client is closed, until it gives it up.
+      // gRPC keeps the one connection whose handshake hangs until it gives up, even after its client was closed.
       if (name !== 'rocketmq') await server.empty()
     }
     const grown = process.memoryUsage().rss - heapBefore.rss

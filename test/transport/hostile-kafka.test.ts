@@ -1,4 +1,4 @@
-// A broker of Kafka that answers rubbish fails its own attempts and ends nothing. Each story plays in a process of its own.
+// A broker of Kafka that answers rubbish fails only its own attempts, and no process ends. Each story has its own process.
 import { gzipSync } from 'node:zlib'
 import t, { type Test } from 'tap'
 import { apis, fetched, framed, kafkaDouble, recordsOf, type Answer } from '../../fuzz/kafka-double.ts'
@@ -13,7 +13,7 @@ const header = (length: number): Buffer => {
 }
 const raw = (id: Buffer, ...rest: number[]): Buffer => framed(id, Buffer.from(rest))
 
-/** Rubbish in the place of an answer. */
+/** Rubbish instead of an answer. */
 const rubbish: Record<string, Answer> = {
   'an answer of two bytes': () => Buffer.from([0, 0, 0, 2, 1, 2, 3, 4]),
   'an answer of none': () => Buffer.from([0, 0, 0, 0, 0, 0, 0, 0]),
@@ -28,7 +28,7 @@ const rubbish: Record<string, Answer> = {
   'an error that nobody knows': ({ id }) => raw(id, 0, 0, 0, 0, 0, 0x7f, 0x7f, 1, 1, 1)
 }
 
-/** A broker whose answers to one API are what `says` says; the process that sends to it or reads from it. */
+/** A broker whose answer to requests of the kind `api` is `now`; the process that sends to it or reads from it. */
 async function played(t: Test, what: 'kafka' | 'receipts') {
   const says: { api: number; now: Answer | undefined } = { api: 0, now: undefined }
   const topic = what === 'kafka' ? 'orders' : 'ackbox.receipts'
@@ -44,7 +44,7 @@ async function played(t: Test, what: 'kafka' | 'receipts') {
       tell({ send: timeoutMs })
       return next('outcome')
     },
-    /** Reads until a receipt came, or until the broker was found away; then it stops. */
+    /** Reads until a receipt arrives, or until the broker is reported as unavailable; then it stops. */
     async read(about: 'receipt' | 'said') {
       tell({ begin: true })
       const heard = await next(about)
@@ -58,7 +58,7 @@ t.test('whatever Kafka answers, its sends fail, the process lives, and the next 
   const { says, send, printed } = await played(t, 'kafka')
   for (const api of ['apiVersions', 'metadata', 'produce'] as const) {
     for (const [name, answer] of Object.entries(rubbish)) {
-      // Without the client of the last send, what was asked once is asked again.
+      // This failed send drops the client: the next send repeats the requests of a new client.
       Object.assign(says, { api: apis.produce, now: rubbish['an answer of none'] })
       await send()
       Object.assign(says, { api: apis[api], now: answer })
@@ -93,7 +93,7 @@ t.test('whatever Kafka answers, its reader of receipts lives, and reads the next
   t.same(printed, [], 'and nothing is printed')
 })
 
-/** The frame is announced, its beginning sent, and then as much as the client takes. */
+/** Announces the frame, sends its beginning, and then as many bytes as the client takes. */
 const pours =
   (length: number): Answer =>
   ({ id }, _, socket) => {
@@ -109,7 +109,7 @@ const pours =
     setImmediate(more)
     return Buffer.concat([header(length), id])
   }
-/** A batch whose records are these bytes. */
+/** A batch with these bytes as its records. */
 const batch = (records: Buffer, count: number, attributes = 0): Buffer => {
   const head = Buffer.from(recordsOf('ackbox.receipts').subarray(0, 61))
   head.writeInt32BE(49 + records.length, 8)
@@ -179,7 +179,7 @@ const heavy: Record<string, [what: 'kafka' | 'receipts', api: number, answer: An
   ]
 }
 
-/** One block that repeats one byte: each 255 more of it is one byte. */
+/** One LZ4 block that repeats one byte: each byte of it adds 255 repetitions. */
 function lz4Of(bytes: number): Buffer {
   const head = Buffer.from([4, 0x22, 0x4d, 0x18, 0x40, 0x70, 0, 0, 0, 0, 0])
   head.writeUInt32LE(4 + bytes, 7)

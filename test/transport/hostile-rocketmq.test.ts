@@ -1,4 +1,4 @@
-// A proxy of RocketMQ that answers rubbish fails its own attempts and ends nothing. The client runs in a process of its own.
+// A proxy of RocketMQ that answers rubbish fails only its own attempts, and no process ends. The client runs in its own process.
 // Takes long: npm run test:long.
 import t, { type Test } from 'tap'
 import {
@@ -23,7 +23,7 @@ const rubbish: Record<string, Answer> = {
   'Protobuf of another kind': (_, stream) => answerOf(stream, Buffer.from([0x12, 4, 0xff, 0xff, 0xff, 0xff])),
   'a length of 2^63': (_, stream) =>
     answerOf(stream, Buffer.from([0x0a, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f])),
-  // gRPC writes to stderr what it cannot take.
+  // By default gRPC writes such a header to stderr.
   'a header that no header may be': (_, stream) =>
     Buffer.concat([frame(1, 4, stream, Buffer.from([0x88, 0, 1, 0x78, 2, 0xc2, 0xa8])), Buffer.alloc(0)])
 }
@@ -43,7 +43,7 @@ const heavy: Record<string, Answer> = {
   'headers without end': repeated(stream => frame(9, 0, stream, Buffer.from([0, 1, 120, 1, 121])))
 }
 
-/** A proxy whose answers to `asked` are what `says` says, and the process that sends to it. */
+/** A proxy whose answer to requests of the kind `asked` is `now`, and the process that sends to it. */
 async function played(t: Test) {
   const says: { asked: Asked; now: Answer | undefined } = { asked: 'route', now: undefined }
   const double = await rocketmqDouble((asked, ...rest) =>

@@ -1,4 +1,4 @@
-// What a downstream does on purpose: shapes of an answer that a parser could read without end, or read wrongly.
+// Deliberate attacks by a downstream: shapes of an answer that a parser could read without end, or read wrongly.
 import type { Socket } from 'node:net'
 import { bodyMs, broken, delivered, failed, flood, head, kept, ok, says, type Row } from './downstreams.ts'
 
@@ -14,7 +14,7 @@ const pours =
     if (socket.write(opening)) more()
   }
 
-/** One byte in each packet, one after the other. */
+/** One byte in each packet. */
 const drips =
   (bytes: string) =>
   (socket: Socket): void => {

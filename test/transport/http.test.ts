@@ -17,7 +17,7 @@ const open = (resolve?: () => Promise<{ address: string; family: number }[]>) =>
 
 const echoes = new WeakMap<Socket, Promise<void>>()
 
-/** After a while, and after what was asked before on this connection, as HTTP wants it. */
+/** Answers after a random delay, and after the earlier requests of this connection, as HTTP requires. */
 function echo(socket: Socket, body: Buffer): void {
   const ready = sleep(Math.random() * 20)
   const before = echoes.get(socket) ?? ready
@@ -229,7 +229,7 @@ t.test('nobody listens', async t => {
   })
 })
 
-/** A listener whose backlog is full, so that the kernel drops further SYNs: a stopped process accepts nothing. */
+/** A listener whose backlog is full: its process is stopped and accepts nothing, so the kernel drops further SYNs. */
 async function full(t: Test): Promise<number> {
   const script =
     'const s = require("net").createServer().listen({port: 0, host: "127.0.0.1", backlog: 1}, () => console.log(s.address().port))'
@@ -270,7 +270,7 @@ t.test(
   { skip: process.platform !== 'linux' && 'needs 127.0.0.2' },
   async t => {
     const port = await full(t)
-    // The full one listens on 127.0.0.1 alone, so the good one can have the same port beside it.
+    // The full listener uses 127.0.0.1 alone, so the good one can have the same port on 127.0.0.2.
     const { createServer } = await import('node:net')
     const good = createServer(socket =>
       socket.on('error', () => {}).on('data', () => socket.end(answer(200)))

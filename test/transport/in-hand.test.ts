@@ -1,4 +1,4 @@
-// What a reader of receipts may have in hand.
+// The receipts that a reader may have in hand at a time.
 import t from 'tap'
 import { guard } from '../../src/transport/egress/guard.ts'
 import { consumeReceipts } from '../../src/transport/receipt-consumers.ts'
@@ -6,7 +6,7 @@ import { type ReceiptMessage, anyOf, handled, inHand } from '../../src/transport
 
 const ofBytes = (bytes: number, headers = {}): ReceiptMessage => ({ body: new Uint8Array(bytes), headers })
 
-/** Begins one that ends when its function is called. */
+/** Begins a receipt. The returned function ends it. */
 function begin(hand: ReturnType<typeof inHand>, message = ofBytes(10)): () => void {
   let end = (): void => {}
   hand.begin(message, () => new Promise<void>(resolve => (end = resolve)))
@@ -87,7 +87,7 @@ t.test('a hundred receipts that must come again print no warning of a leak', asy
     signal: stop.signal
   })
   await done
-  // Some brokers' receipts wait for the stop alone, some also for the end of their connection
+  // Receipts of some brokers wait for the stop alone, those of others also for the end of their connection
   const waiting = [stop.signal, anyOf(stop.signal, lost.signal)].flatMap(signal =>
     Array.from({ length: 100 }, () => handled(async () => 'later', ofBytes(1), signal))
   )

@@ -1,4 +1,4 @@
-// The reader of receipts before a double of Kafka, while PostgreSQL only reads.
+// The reader of receipts against a double of Kafka, while PostgreSQL is read-only.
 import t from 'tap'
 import { apis, fetched, framed, kafkaDouble, recordsOf } from '../../fuzz/kafka-double.ts'
 import { parseBroker, type Broker } from '../../src/transport/broker.ts'
@@ -11,7 +11,7 @@ t.setTimeout(120_000)
 const topic = 'ackbox.receipts'
 const large = recordsOf(topic, undefined, 'x'.repeat(900_000))
 
-/** A batch of its own for each. */
+/** A separate batch for each offset. */
 function batchAt(offset: number): Buffer {
   const batch = Buffer.from(large)
   batch.writeBigInt64BE(BigInt(offset))

@@ -1,4 +1,4 @@
-// Requests that share a connection: what is told of each when one of them is slow, or the connection ends.
+// Requests that share a connection: the outcome of each when one of them is slow, or when the connection ends.
 import { once } from 'node:events'
 import type { Socket } from 'node:net'
 import t, { type Test } from 'tap'
@@ -16,7 +16,7 @@ interface Came {
   request: Received
 }
 
-/** A downstream that answers when it is told to, and requests to it that share one connection. */
+/** A downstream that answers on command, and requests to it that share one connection. */
 async function scene(t: Test) {
   const came: Came[] = []
   let wake = () => {}
@@ -32,7 +32,7 @@ async function scene(t: Test) {
     send: (request: HttpRequest): Promise<Outcome> => http.send(request, sendContext({ limit })),
     post: (body: string, more: Partial<SendContext> = {}): Promise<Outcome> =>
       http.send({ url: server.url, body }, sendContext({ limit, ...more })),
-    /** Resolves when so many have come in all. */
+    /** Resolves when this many requests have arrived in all. */
     async until(count: number) {
       while (came.length < count)
         await new Promise<void>(resolve => {

@@ -6,7 +6,7 @@ import { bodyMs, ok, timeoutMs, type Row } from './downstreams.ts'
 import { sendContext } from './send-context.ts'
 import { rawServer } from './raw-server.ts'
 
-/** What the kernel holds of a loopback connection on both its sides: written by the server, and never read by us. */
+/** The most that the kernel holds on both sides of a loopback connection: the server wrote it, and we never read it. */
 const inKernel = 16 << 20
 
 /** A transport on loopback that ends with the test. */
@@ -19,7 +19,7 @@ export function open(t: Test): ReturnType<typeof httpTransport> {
   return http
 }
 
-/** The downstream does what the row says to the first request, and is well from then on. */
+/** The first request gets the behaviour of the row. All later requests get a good answer. */
 export function playOut(t: Test, row: Row): void {
   void t.test(row.name, async t => {
     const server = await rawServer(t, (socket, _request, nth) =>

@@ -22,7 +22,7 @@ t.test('what a handler must not ask for is said before anything is connected', a
     [null, /no request/],
     [{}, /routingKey/],
     [{ routingKey: 7 }, /routingKey/],
-    // The client would cut it, in the middle of a character at that, and the message would go elsewhere
+    // The client would cut it, even in the middle of a character, and the message would be routed elsewhere
     [{ routingKey: 'é'.repeat(128) }, /routingKey must be text of at most 255 bytes/],
     [{ routingKey: '', exchange: 'x'.repeat(256) }, /exchange/],
     [{ routingKey: 'a', exchange: null }, /exchange/],
@@ -72,7 +72,7 @@ t.test('whose fault it was that the server closed a channel', async t => {
   t.equal(verdict(large, mine, false), 'again')
   t.match(verdict(large, { ...mine, bytes: 200 }, false), { kind: 'refused', reason: /^too_large/ })
   t.match(verdict(older, { ...mine, bytes: 200 }, false), { kind: 'refused', reason: /^too_large/ })
-  // A server that counts otherwise than we do
+  // A server that counts bytes differently from us
   t.match(verdict(large, mine, true), { kind: 'refused', reason: /^too_large/ })
   t.equal(verdict(topic, mine, false), 'again')
   t.match(verdict(topic, { ...mine, routingKey: 'secret' }, false), {

@@ -5,14 +5,14 @@ import type { Test } from 'tap'
 export interface Received {
   method: string
   path: string
-  /** Lower case names; bytes as latin1. */
+  /** Names in lower case; bytes as latin1. */
   headers: Record<string, string>
   body: Buffer
-  /** The very bytes before the body. */
+  /** The exact bytes before the body. */
   head: string
 }
 
-/** Called for each whole request, in the order of their coming, `nth` counted from 1 over all sockets. */
+/** Called for each whole request in order of arrival. `nth` counts from 1 over all sockets. */
 export type Behave = (socket: Socket, request: Received, nth: number) => void
 
 export interface RawServer {
@@ -24,7 +24,7 @@ export interface RawServer {
   close(): Promise<void>
 }
 
-/** A TCP server that reads HTTP requests and answers with whatever bytes `behave` writes, or none. */
+/** A TCP server that reads HTTP requests and answers with the bytes that `behave` writes, if any. */
 export async function rawServer(t: Test, behave: Behave, port = 0): Promise<RawServer> {
   const received: Received[] = []
   const open = new Set<Socket>()

@@ -1,4 +1,4 @@
-// What becomes of a receipt in a queue, by whose fault it is that it was not taken.
+// A receipt from a queue that was not taken leaves the queue or stays, depending on whose fault it was.
 import t from 'tap'
 import { faultOf, takeReceipt } from '../../src/api/receipt.ts'
 import { Unavailable } from '../../src/runtime/errors.ts'
@@ -7,7 +7,7 @@ import { handler } from '../../src/transport/receipt-consumers.ts'
 
 const receipt = JSON.stringify({ taskNo: 'a', messageCode: 'order.paid' })
 
-/** The verdict on a receipt of that text, and what was logged, where the service receives so. */
+/** The verdict on a receipt with this text, and the logged events, if the service receives by `receive`. */
 async function handled(
   receive: () => Promise<ReceiveResult>,
   text = receipt,
@@ -39,7 +39,7 @@ t.test('a receipt that is taken, or that its sender must mend, leaves the queue'
 })
 
 t.test('a receipt that came in two packets is taken as one that came in one', async t => {
-  // The client of NATS hands over a Buffer for the one and a plain Uint8Array for the other.
+  // The client of NATS passes a Buffer for one packet and a plain Uint8Array for two.
   const joined = new TextEncoder().encode(receipt)
   t.notOk(Buffer.isBuffer(joined))
   t.same(await handled(taken, receipt, joined), { verdict: 'done', said: [] })

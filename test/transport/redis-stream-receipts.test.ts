@@ -1,4 +1,4 @@
-// The reader of receipts before a real Redis, while PostgreSQL is slow.
+// The reader of receipts against a real Redis, while PostgreSQL is slow.
 import { Redis } from 'ioredis'
 import t from 'tap'
 import { consume } from '../../src/transport/redis-stream/receipts.ts'
@@ -27,7 +27,7 @@ t.test('of large receipts few are in hand at a time, and all are handled', async
     },
     async () => {
       mostInHand = Math.max(mostInHand, ++inHand)
-      // As a slow PostgreSQL does. What is in hand is bounded by bytes: a busy machine changes nothing of it.
+      // As long as a slow PostgreSQL takes. The bound is in bytes, so a busy machine does not change it.
       await new Promise(resolve => setTimeout(resolve, 500))
       inHand--
       return 'done'

@@ -1,4 +1,4 @@
-// What a proxy of RocketMQ may pour out as receipts while PostgreSQL only reads: measured on a process of its own.
+// The cost of receipts that a RocketMQ proxy floods while PostgreSQL is read-only, measured on a separate process.
 // Takes long: npm run test:long.
 import definition from 'rocketmq-client-nodejs/proto/apache/rocketmq/v2/definition_pb.js'
 import t from 'tap'
@@ -8,7 +8,7 @@ import { proxyOf, type ScriptedProxy } from './rocketmq-proxy.ts'
 
 t.setTimeout(600_000)
 
-/** How long it is flooded: a busy machine floods less, and so judges more mildly. */
+/** The duration of a flood. A busy machine floods less, so the test is then less strict. */
 const readMs = 3_000
 const small = Array<string>(100).fill('{"taskNo":"t-1","messageCode":"order.paid"}')
 
@@ -20,7 +20,7 @@ const floods: Record<string, (proxy: ScriptedProxy) => void> = {
     proxy.bodies.push(...Array<Buffer>(100).fill(gzipSync(Buffer.alloc(2_000_000))))
   },
   'receipts of 40,000 properties each'(proxy) {
-    // Few at a time: each takes the proxy a while
+    // Few at a time: the proxy needs a while for each
     proxy.bodies.push(...small.slice(0, 4))
     proxy.dress = message => {
       const properties = message.getUserPropertiesMap()

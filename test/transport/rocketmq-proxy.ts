@@ -1,4 +1,4 @@
-// As much of a proxy of RocketMQ as a consumer of one topic needs, with what a test wants it to do wrong.
+// The part of a RocketMQ proxy that a consumer of one topic needs, with the faults that a test sets.
 import { createRequire } from 'node:module'
 import definition from 'rocketmq-client-nodejs/proto/apache/rocketmq/v2/definition_pb.js'
 import grpc from 'rocketmq-client-nodejs/proto/apache/rocketmq/v2/service_grpc_pb.js'
@@ -33,17 +33,17 @@ type Done = (error: null, answer: object) => void
 export interface ScriptedProxy {
   port: number
   topicCode: number
-  /** To the settings of a consumer. */
+  /** Answers the settings of a consumer. */
   greet(line: Line<Command>): void
-  /** What waits: each is given once. */
+  /** Messages in the queue. Each is delivered once. */
   bodies: (string | Uint8Array)[]
-  /** They are given again and again. */
+  /** The messages are delivered again and again. */
   isEndless: boolean
-  /** How long a question stays open where nothing waits. */
+  /** How long a request stays open if the queue is empty. */
   emptyMs: number
-  /** To each message before it is given. */
+  /** Changes each message before its delivery. */
   dress(message: Message): void
-  /** More than was asked for, all the same. */
+  /** Delivers more messages than the consumer requested. */
   isGenerous: boolean
   encoding: number
   asked: number[]
@@ -55,7 +55,7 @@ export interface ScriptedProxy {
 
 const status = (code: number): InstanceType<typeof definition.Status> => new definition.Status().setCode(code)
 
-/** Knows its consumer as a real one does: without its settings it is refused. */
+/** Like a real proxy, it refuses a consumer that has not sent its settings. */
 export async function proxyOf(t: Test): Promise<ScriptedProxy> {
   let running: GrpcServer | undefined
   let isKnown = false

@@ -1,4 +1,4 @@
-// The reader of receipts before a scripted proxy of RocketMQ: what it takes, gives back and never holds, whatever the proxy does.
+// The reader of receipts against a scripted proxy of RocketMQ: which receipts it takes, hands back and never holds.
 // Takes long: npm run test:long.
 import definition from 'rocketmq-client-nodejs/proto/apache/rocketmq/v2/definition_pb.js'
 import service from 'rocketmq-client-nodejs/proto/apache/rocketmq/v2/service_pb.js'

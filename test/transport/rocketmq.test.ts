@@ -25,19 +25,19 @@ const { Server, ServerCredentials } = createRequire(import.meta.resolve('rocketm
 
 interface FakeProxy {
   port: number
-  /** Messages it was sent. */
+  /** The messages that it received. */
   sent: InstanceType<typeof definition.Message>[]
-  /** Where it says that the topic's queues are; by default at all that the client came by, as clusters do. */
+  /** The advertised address of the topic's queues. By default all addresses that the client used, as clusters do. */
   advertised: { host: string; port: number } | undefined
   kinds: number[]
-  /** What it answers to a message, and how often it was asked for a route. */
+  /** Its answer to a message, and the number of requests for a route. */
   code: number
   routes: number
   stop(): void
   start(): Promise<void>
 }
 
-/** Speaks as much of the protocol as a producer needs. */
+/** Implements the part of the protocol that a producer needs. */
 async function fakeProxy(t: Test): Promise<FakeProxy> {
   let running: GrpcServer | undefined
   const fake: FakeProxy = {
@@ -92,7 +92,7 @@ async function fakeProxy(t: Test): Promise<FakeProxy> {
   return fake
 }
 
-/** Takes connections and says nothing. */
+/** Accepts connections and sends nothing. */
 async function hungServer(t: Test): Promise<{ port: number; sockets: Socket[] }> {
   const sockets: Socket[] = []
   const hung = createServer(socket => sockets.push(socket.on('error', () => {}))).listen(0, '127.0.0.1')

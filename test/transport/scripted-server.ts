@@ -6,13 +6,13 @@ export interface ScriptedServer {
   port: number
   /** Connections taken so far. */
   taken: number
-  /** Those that are open now. */
+  /** Connections that are open now. */
   open: Set<Socket>
-  /** Resolves once none is open. */
+  /** Resolves when no connection is open. */
   empty(): Promise<void>
 }
 
-/** A TCP server that does to each connection what the script says. */
+/** A TCP server that runs the script on each connection. */
 export async function scriptedServer(
   t: Test,
   script: (socket: Socket) => void = () => {}
@@ -34,7 +34,7 @@ export async function scriptedServer(
     open: new Set(),
     async empty() {
       for (const socket of scripted.open) {
-        // What was sent to us and not read hides that the other side is gone.
+        // Unread data would hide that the other side is gone.
         socket.resume()
         if (!socket.closed) await new Promise(resolve => socket.once('close', resolve))
       }

@@ -2,7 +2,7 @@ import type { SendContext } from '../../src/transport/types.ts'
 
 const never = new AbortController().signal
 
-/** What a send is given beside its request, with a deadline long enough to fail a test if it is ever needed. */
+/** The context of a send. Its deadline is so long that a test fails if it ever needs the deadline. */
 export function sendContext(
   more: Partial<SendContext> & { ours?: Record<string, string> } = {}
 ): SendContext {

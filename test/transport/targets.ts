@@ -1,4 +1,4 @@
-/** What must come of a target: ALLOW, RETRY (its name has no address now), or a refusal of whatever class. */
+/** The required verdict on a target: ALLOW, RETRY (its name has no address now), or a refusal of some class. */
 export type Expected = 'ALLOW' | 'RETRY' | 'REJECT' | 'REJECT-UNLOCKABLE' | 'BLOCK-AT-CONNECT'
 
 export interface Target {
@@ -6,11 +6,11 @@ export interface Target {
   url: string
   expected: Expected
   note: string
-  /** What the injected resolver says to the name; a text is an error's code. */
+  /** The answer of the injected resolver for the name. A text is an error code. */
   answers?: string[] | string
 }
 
-/** Nothing is ever sent to these: they are classified, with an injected resolver for names. */
+/** No request is ever sent to these: they are classified, with an injected resolver for names. */
 export const targets: Target[] = [
   { no: 1, url: 'http://127.0.0.1/', expected: 'REJECT', note: 'plain loopback' },
   { no: 2, url: 'http://127.0.0.2/', expected: 'REJECT', note: 'whole 127/8' },
