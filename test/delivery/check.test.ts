@@ -371,7 +371,10 @@ t.test('of a messageCode that nobody handles any more a person hears, and nothin
   t.match(await half.brief(taskNo), { prepared: { checks: 0 } }, 'those who know it have a minute')
   await story.later('24 hours')
   await elsewhere.look()
-  t.match(await half.brief(taskNo), { status: 'PREPARED', prepared: { lastReason: /no handler of this process/ } })
+  t.match(await half.brief(taskNo), {
+    status: 'PREPARED',
+    prepared: { lastReason: /no handler of this process/ }
+  })
   const [alarm] = await story.sql`select from alarm where kind = 'PREPARED_STUCK'`
   t.ok(alarm)
   t.equal(shop.checks.length, 0)

@@ -56,14 +56,12 @@ t.test('D35 an answer that nobody asked for is never taken for the next one', as
 })
 
 t.test('D37 a status that comes while we still write counts', async t => {
-  const server = await rawServer(t, () => {})
   const early = await earlyAnswer(t)
   const http = open(t)
   t.match(await http.send({ url: early, body: 'x'.repeat(8 << 20) }, sendContext({ timeoutMs })), {
     kind: 'failed',
     reason: 'http_413'
   })
-  t.equal(server.received.length, 0)
 })
 
 /** Answers 413 at the first byte and stops reading. */
