@@ -210,7 +210,7 @@ t.test(
     await quiet()
     queue.roomLeft = 1_000
     t.match(await delivery(await post()), { phase: 'WAITING' }, 'the first one comes first')
-    // Another process's dispatcher takes them; this one looks around once a second.
+    // The dispatcher of another process claims them. This process notices it by its refresh each second.
     await sql`update delivery set phase = 'IN_FLIGHT', attempt = 1, next_action_at = now() + interval '20 s'`
     await around.refresh()
     t.match(await delivery(await post()), { phase: 'IN_FLIGHT', attempt: 1 })

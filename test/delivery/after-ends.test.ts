@@ -1,4 +1,5 @@
-// What becomes of tasks that wait when those they wait for end in any way: a real PostgreSQL, and a downstream and a clock in the test's hands.
+// Each way in which a prerequisite ends, and its effect on the dependents. PostgreSQL is real. The test controls the
+// downstream and the clock.
 import t, { type Test } from 'tap'
 import { failed } from '../support/scripted.ts'
 import { taskRequest } from '../support/task-request.ts'
@@ -7,7 +8,7 @@ import { setup, type Story, type SetupOptions } from '../support/setup.ts'
 
 const after = (...taskNos: string[]) => ({ after: { taskNos, codes: null } })
 
-/** A dispatcher goes on looking, so that whatever is let go is sent. */
+/** A story whose dispatcher keeps running, so that every task that no longer waits is sent. */
 async function running(t: Test, options: SetupOptions = {}): Promise<Story> {
   const story = await setup(t, options)
   story.dispatching()

@@ -1,4 +1,4 @@
-// Tasks that wait for others, at the moments at which they could be forgotten.
+// Races in which a task that waits for others could be forgotten.
 import t, { type Test } from 'tap'
 import { findWaiting, insertDependents, isNotStored } from '../../src/db/dependents.ts'
 import { openDb } from '../../src/db/pool.ts'
@@ -28,7 +28,7 @@ const blocked = async ({ sql }: Story): Promise<string[]> =>
       select t.task_no from delivery d join task t on t.id = d.task_id where d.phase = 'BLOCKED' order by 1`
   ).map(row => row.task_no)
 
-/** Two processes on one database, of which neither sends anything. */
+/** Two processes on one database. Neither sends anything. */
 async function two(t: Test): Promise<[Story, Story]> {
   const { url, sql } = await testDb(t, { max: 6 })
   const other = openDb(url, { max: 6 })
@@ -50,7 +50,7 @@ t.test(
     for (const [n, taskNo] of firsts.entries()) {
       const accept = () => producer.accept(taskRequest({ taskNo: `second:${n}`, ...after(taskNo) }))
       const end = () => worker.record({ move: ends(ids[n] ?? '') })
-      // Either first, and together.
+      // The accept starts first, the end starts first, or the end is already running.
       if (n % 3 === 0) await Promise.all([accept(), end()])
       else if (n % 3 === 1) await Promise.all([end(), accept()])
       else {
@@ -149,7 +149,7 @@ t.test('the sweep goes through thousands that wait, and past those that cannot g
     )
   await quiet()
   await applyMoves(sql, [{ move: ends(await idOf(producer, 'done')) }])
-  // 5,000 at a time, and the youngest: twice, and it is around.
+  // A sweep reads 5,000 rows and the youngest ones. Two sweeps read them all.
   await succession.sweep()
   await succession.sweep()
   const rows = await sql<{ task_no: string }[]>`

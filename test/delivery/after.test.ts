@@ -1,4 +1,4 @@
-// Tasks that wait for others: a real PostgreSQL, and a downstream and a clock in the test's hands.
+// Tasks that wait for others. PostgreSQL is real. The test controls the downstream and the clock.
 import t, { type Test } from 'tap'
 import { readTask } from '../../src/db/lists.ts'
 import { taskRequest } from '../support/task-request.ts'
@@ -9,7 +9,7 @@ import { setup, type Story, type SetupOptions } from '../support/setup.ts'
 const after = (...taskNos: string[]) => ({ after: { taskNos, codes: null } })
 const sent = (downstream: Story['downstream']) => downstream.requests.map(one => one.taskNo)
 
-/** A dispatcher goes on looking, so that whatever is let go is sent. */
+/** A story whose dispatcher keeps running, so that every task that no longer waits is sent. */
 async function running(t: Test, options: SetupOptions = {}): Promise<Story> {
   const story = await setup(t, options)
   story.dispatching()
@@ -160,7 +160,7 @@ t.test('a key learns nothing of the tasks of others: what it may not see does no
   t.same(hidden, missing)
   t.match(hidden, { kind: 'invalid' })
   t.match(await accept(bound(own)), { kind: 'created' })
-  // Somebody who may do more lets one wait for the other: neither says so to a key that may not know.
+  // A key with more rights makes a task wait for both. A key sees only the prerequisites and dependents that it may read.
   const waits = await post(after(secret, own))
   t.match(await read(waits), { after: [secret, own].toSorted() })
   t.same((await readTask(readsOf(t, sql), waits, ['order.paid']))?.after, [own])

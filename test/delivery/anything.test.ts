@@ -1,5 +1,5 @@
-// Anything, in any order: a queue that loses, holds and refuses, workers that die, receipts of every kind, operators who
-// ask for things; then all gets well. What PostgreSQL saw of it is judged afterwards, transition by transition.
+// Random events in random order: a queue that loses, holds and refuses jobs, workers that die, receipts of every kind,
+// requests of operators. Then all faults end. The test checks each transition that PostgreSQL recorded.
 import fc from 'fast-check'
 import t, { type Test } from 'tap'
 import type { Sql } from '../../src/db/pool.ts'
@@ -33,7 +33,7 @@ async function watch(sql: Sql): Promise<void> {
     values (new.task_id, ${place('old')}, ${place('new')}, old.attempt, new.attempt, old.tries_left, new.tries_left,
       old.round_from, new.round_from);
     return new; end $$`)
-  // Time that passes is no transition.
+  // story.later() moves clocks and leaves updated_at: it is not a transition.
   await sql.unsafe(`create trigger watch after update on delivery for each row
     when (old.updated_at is distinct from new.updated_at) execute function watch()`)
 }
@@ -100,7 +100,7 @@ async function live(t: Test, steps: typeof chaos extends fc.Arbitrary<infer T> ?
     if (step.do === 'queue') queue.mode = step.mode
     if (step.do === 'run') await queue.run()
     if (step.do === 'answers') downstream.next(...Array.from({ length: step.fail }, () => failed), delivered)
-    // Requests without an answer outlive their leases when time passes: their workers become zombies.
+    // A request without an answer outlives its lease when time passes. Its worker then no longer owns the delivery.
     if (step.do === 'hold') downstream.holds = step.on
     if (step.do === 'answer' && downstream.open > step.nth)
       downstream.answer(step.ok ? delivered : failed, step.nth)
@@ -112,7 +112,7 @@ async function live(t: Test, steps: typeof chaos extends fc.Arbitrary<infer T> ?
     if (step.do === 'receive') {
       const sent = downstream.requests.filter(one => one.taskNo === taskNo)
       const token = sent[step.which % Math.max(1, sent.length)]?.token
-      // Twice at once, as an impatient downstream does.
+      // An impatient downstream sends the same receipt twice at once.
       await Promise.all([1, 2].map(() => story.receive({ taskNo, token, result: step.result })))
     }
     if (step.do === 'remove') await story.remove(taskNo)
@@ -122,7 +122,7 @@ async function live(t: Test, steps: typeof chaos extends fc.Arbitrary<infer T> ?
     }
     await orphans(t, sql)
   }
-  // All gets well.
+  // All faults end.
   downstream.holds = false
   while (downstream.open > 0) downstream.answer()
   queue.mode = 'deliver'
@@ -169,7 +169,7 @@ async function judge(
     if (over && !anew)
       t.match(one, { was: 'FAILED', is: 'HANDLED' }, 'an end is the end, but for a late receipt')
   }
-  // One end each round: what comes after an end without a new round is only the late receipt.
+  // A round has one end. After it, only a late receipt may still move the delivery.
   const failures = await sql<
     { task_id: string; attempt: number }[]
   >`select task_id, attempt from seen where "is" = 'FAILED'`
@@ -192,7 +192,7 @@ async function judge(
   const ids = await sql<{ id: string; task_no: string }[]>`select id, task_no from task`
   const noOf = new Map(ids.map(row => [row.id, row.task_no]))
   for (const taskNo of posted) {
-    // The first claim may have been the insert itself.
+    // The insert may already be the first claim.
     const own = seen.filter(one => noOf.get(one.task_id) === taskNo)
     const first = own[0]?.old_attempt ?? 1
     const given = own

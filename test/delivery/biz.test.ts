@@ -55,7 +55,7 @@ t.test(
     const stories = await Promise.all([sql, ...pools].map(pool => setup(t, { sql: pool })))
     const answers = await Promise.all(
       Array.from({ length: 20 }, (_, n) =>
-        // In either order: what one waits for, another may hold.
+        // In both orders: a batch may wait for a key that another batch holds.
         stories.map(({ accept }) =>
           accept.many((n % 2 ? ['a', 'b', 'c'] : ['c', 'b', 'a']).map(key => taskRequest(order(key))))
         )
@@ -73,7 +73,7 @@ t.test(
   async t => {
     const { accept, sql } = await setup(t)
     const other = await setup(t, { sql })
-    // By their numbers alone the two would take the keys in opposite orders.
+    // Sorted by taskNo, the two batches would lock the business keys in opposite orders.
     const batch = (round: number, isReversed: boolean) =>
       Array.from({ length: 100 }, (_, n) =>
         taskRequest({

@@ -160,7 +160,7 @@ t.test(
 t.test('what has a limit a second is redelivered at a fifth of it', async t => {
   const { begin, runner, sql } = await stage(t, 20)
   await begin()
-  // One a second; the first at once.
+  // A fifth of 5 a second: one a second. The first starts at once.
   const one = runner('here', { limits: () => ({ concurrency: 50, perSecond: 5 }) })
   const began = performance.now()
   while (performance.now() - began < 1_500) await one.look()

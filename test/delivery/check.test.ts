@@ -1,4 +1,4 @@
-// The check-back: asking a real producer over HTTP, and doing as it says.
+// The check-back: Ackbox asks a real producer over HTTP and acts on its answer.
 import { Webhook } from 'standardwebhooks'
 import t from 'tap'
 import { listAlarms } from '../../src/db/lists.ts'
@@ -11,7 +11,7 @@ import { halfStory, halves, producer, type Producer, type Reply } from '../suppo
 
 t.setTimeout(600_000)
 
-/** ms until it is asked next, by the database's clock. */
+/** ms from the last check to the next, by the database's clock. */
 async function waitOf(half: Awaited<ReturnType<typeof halfStory>>['half'], taskNo: string): Promise<number> {
   const [row] = await half.deps.sql<[{ ms: number }]>`
     select extract(epoch from p.next_action_at - p.last_checked_at)::float8 * 1000 as ms
@@ -234,7 +234,7 @@ t.test('two processes never ask at once, and what one of them claimed and lost i
   }
   t.equal(atOnce, 1)
   const before = shop.checks.length
-  // A process that dies while it asks leaves a lease behind.
+  // A process that dies during a check leaves a lease behind.
   await story.later('1 hour')
   const lease = { codes: ['order.paid'], room: 10, orphans: 10, leaseMs: 15_000 }
   const rooms = [{ messageCode: 'order.paid', room: 10 }]

@@ -1,4 +1,4 @@
-// Mistakes of the classic implementations that have no better place; the others are told where they belong.
+// Mistakes of the classic implementations that fit in no other test file. The others are tested where they belong.
 import t from 'tap'
 import { openDb } from '../../src/db/pool.ts'
 import { delivered, failed } from '../support/scripted.ts'

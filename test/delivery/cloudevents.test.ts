@@ -1,4 +1,4 @@
-// `format: 'cloudevents'`, read by the library of its own project.
+// `format: 'cloudevents'`, read by the library of the CloudEvents project.
 import { once } from 'node:events'
 import { createServer } from 'node:http'
 import type { AddressInfo } from 'node:net'

@@ -1,4 +1,4 @@
-// What comes together is written together: a delivery once a statement, each by the statement for its kind.
+// Completions that arrive together are written together: each by the statement for its kind, a delivery once per statement.
 import t, { type Test } from 'tap'
 import type { ReceiptRow } from '../../src/db/transitions.ts'
 import type { Sql } from '../../src/db/pool.ts'
@@ -107,7 +107,7 @@ t.test('receipts that move nothing are kept beside all others', async t => {
 t.test('of three statements one loses its connection: what the others wrote is told as it was', async t => {
   let lost = 0
   const { sql, record, counted, inFlight } = await setup(t, whole => {
-    // The statement that knows everything, once.
+    // The general statement fails, once.
     const losing = (target: Sql, self: unknown, args: [TemplateStringsArray, ...unknown[]]): unknown => {
       if (lost > 0 || !args[0].join('').includes('any_of_round')) return Reflect.apply(target, self, args)
       lost++

@@ -177,7 +177,7 @@ t.test(
     const deliverBefore = new Date(Date.now() + 600_000)
     const [first, second] = [await post({ deliverBefore }), await post({ deliverBefore })]
     await until(async () => (await sql`select from delivery where phase = 'WAITING'`).length === 2)
-    // As what waits for room: it is due since before the looks that follow.
+    // Like deliveries that wait for room: they have been due since before the next looks.
     await sql`update delivery set next_action_at = now() - interval '10 s'`
     const end = (taskNo: string) => sql`
     update delivery set deliver_before = now() where task_id = (select id from task where task_no = ${taskNo})`
@@ -200,7 +200,7 @@ t.test('an answer that comes after deliverBefore does not hide the delivery from
   const { wake } = dispatching()
   wake()
   await later('10 s')
-  // The looks of this dispatcher are beyond the clock that a failed send would go back to.
+  // This dispatcher now looks only at clocks later than the one that the failed send sets.
   await until(async () => (await delivery(taskNo)).phase === 'IN_FLIGHT')
   downstream.answer(failed)
   await quiet()
@@ -290,7 +290,7 @@ t.test('after an outage of its own a dispatcher waits 2 s before it calls leases
   await quiet()
   dispatching()
   hole.swallow()
-  // The lease runs out while nobody can write.
+  // The lease ends while no statement can be written.
   await direct`update delivery set next_action_at = now() - interval '1 s'`
   await new Promise(resolve => setTimeout(resolve, 100))
   hole.heal()

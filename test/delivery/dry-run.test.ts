@@ -1,4 +1,4 @@
-// What a handler would send, without sending it: a real handler object, and nothing else.
+// The requests that a handler would send, without sending them. Only the handler object is real.
 import t from 'tap'
 import { z } from 'zod'
 import { url } from '../../src/handler/define.ts'

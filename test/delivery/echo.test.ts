@@ -12,7 +12,7 @@ t.test('a downstream that echoes all it got does not make us show the proofs tha
     const { 'ackbox-callback-token': token, 'webhook-signature': signature } = request.headers
     sent.push(String(token), String(signature))
     request.resume()
-    // As debug endpoints and many error pages do it, in the body and in the headers.
+    // Debug endpoints and many error pages echo the request like this, in the body and in the headers.
     response.writeHead(500, { 'x-echo': `${String(token)} ${String(signature)}`, 'x-kept': 'yes' })
     response.end(JSON.stringify({ headers: request.headers, odd: '\u20ac' }))
   })

@@ -95,7 +95,7 @@ t.test('one slow request in a job of many holds up none of the others', async t 
   downstream.holds = true
   await accept.many(Array.from({ length: 20 }, () => taskRequest()))
   await downstream.received(2)
-  // The first one stays without an answer; the other slot serves all the rest.
+  // The first request stays without an answer. The other slot sends all the rest.
   downstream.holds = false
   const slow = downstream.requests[0]?.taskNo
   downstream.answer(delivered, 1)
@@ -283,7 +283,7 @@ t.test(
     downstream.holds = false
     await quiet()
     t.match(await read(flying), { status: 'HANDLED' })
-    // Its job is used up; the lease tells, and it costs no try.
+    // Its job is gone. The end of its lease leads to a new attempt, and costs no try.
     queue.mode = 'deliver'
     await later('21 s')
     await dispatch()

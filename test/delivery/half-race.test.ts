@@ -1,4 +1,4 @@
-// Commit, rollback and check of one half message at the same moment, a thousand times each: one winner, and the others are told.
+// Commit, rollback and check of one half message at the same moment, a thousand times. One wins, and the others get the result.
 import t, { type Test } from 'tap'
 import { claimCheck, readHalf, recordCheck, type ClaimedCheck } from '../../src/db/prepared.ts'
 import type { Sql } from '../../src/db/pool.ts'
@@ -26,7 +26,7 @@ const heard = (done: Said): string =>
         ? 'CANCELLED'
         : 'ACTIVE'
 
-/** Fifty races at a time, each with its own start: the event loop, the pool and PostgreSQL decide who is first. */
+/** Fifty races run at a time. The event loop, the pool and PostgreSQL decide the winner of each. */
 async function race(
   story: Story,
   ready: (taskNo: string) => Promise<void>,
@@ -49,7 +49,7 @@ const stateOf = async ({ deps }: Halves, taskNo: string): Promise<string> => {
   return half === null || half === 'never' ? String(half) : half.state
 }
 
-/** In another order each time. */
+/** Starts the work in an order that depends on `n`. Returns the results in the order of the arguments. */
 const shuffled = async <T>(n: number, ...work: (() => Promise<T>)[]): Promise<T[]> => {
   const order = work.map((_, index) => (index + n) % work.length)
   const done = new Array<T>(work.length)
@@ -57,7 +57,7 @@ const shuffled = async <T>(n: number, ...work: (() => Promise<T>)[]): Promise<T[
   return done
 }
 
-/** Exactly those that are ACTIVE were delivered, each once, and each downstream has one row. */
+/** Exactly the ACTIVE tasks were delivered, each once, with one delivery row each. */
 async function sound(t: Test, story: Story, committed: number): Promise<void> {
   const [rows] = await story.sql<[{ active: number; deliveries: number; astray: number; open: number }]>`
     select (select count(*)::int from task where state = 'ACTIVE') as active,
@@ -95,7 +95,7 @@ for (const answer of ['COMMITTED', 'ROLLED_BACK', 'UNKNOWN'] as const) {
     const ask: Ask = async () => ({ answer: answer satisfies CheckAnswer, reason: null })
     const deps = { ...half.deps, ask }
     const claims = new Map<string, ClaimedCheck>()
-    // Claimed before the start: the race is for who ends it.
+    // The check is claimed before the start. The race is about the end of the half message.
     const ready = async (taskNo: string): Promise<void> => {
       const one = await readHalf(deps.sql, taskNo)
       const claim = one === null || one === 'never' ? null : await claimCheck(deps.sql, one.task.id, 60_000)
@@ -114,7 +114,7 @@ for (const answer of ['COMMITTED', 'ROLLED_BACK', 'UNKNOWN'] as const) {
       )
       return [await stateOf(half, taskNo), heard(yes), heard(no)]
     })
-    // Whoever agrees with the winner is told so, and the other one that it came too late.
+    // Both commit and rollback report the state that the winner set.
     const yes = counts.get('ACTIVE ACTIVE committed') ?? 0
     const no = counts.get('CANCELLED rolled_back CANCELLED') ?? 0
     t.equal(yes + no, times, JSON.stringify([...counts]))
@@ -122,7 +122,7 @@ for (const answer of ['COMMITTED', 'ROLLED_BACK', 'UNKNOWN'] as const) {
     const [{ checked: byCheck }] = await story.sql<[{ checked: number }]>`
       select count(*)::int as checked from prepared where ended_by like 'check:%'`
     t.ok(answer === 'UNKNOWN' ? byCheck === 0 : byCheck > 0, `${byCheck} were ended by the check`)
-    // A check hears that it came too late where the other end was first, and UNKNOWN where any was.
+    // A check is stale if the opposite end came first. A check with the answer UNKNOWN is stale if any end came first.
     const [{ noted }] = await story.sql<[{ noted: number }]>`
       select count(*)::int as noted from prepared where last_answer = 'UNKNOWN'`
     const late = { COMMITTED: no, ROLLED_BACK: yes, UNKNOWN: times - noted }[answer]
@@ -143,7 +143,7 @@ t.test('ten commits of one half message at once make its deliveries once', async
   await sound(t, story, 20)
 })
 
-/** Its producer is asked, and says nothing: a person must hear of it. `amid` runs before that is committed. */
+/** Records a check with the answer UNKNOWN, which raises an alarm. `amid` runs before that is committed. */
 async function raise(story: Story, taskNo: string, amid: (transaction: Sql) => Promise<void>): Promise<void> {
   const half = await readHalf(story.sql, taskNo)
   if (half === null || half === 'never') throw new Error(`${taskNo} is not prepared`)

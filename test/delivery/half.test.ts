@@ -1,4 +1,4 @@
-// Half messages: what their producers, and those who look at them, see.
+// Half messages, as their producers and the readers of the API see them.
 import t from 'tap'
 import { z } from 'zod'
 import { listTasks } from '../../src/db/lists.ts'
@@ -262,7 +262,7 @@ t.test('retention never forgets what is still prepared, and takes what was rolle
   const { story, half } = await halfStory(t, nobody)
   const [open, gone] = [await half.prepare(), await half.prepare()]
   await half.rollBack(gone)
-  // A uuid v7 begins with its time: as if both had been posted in 1970.
+  // A uuid v7 begins with its time. These ids have a time in 1970.
   for (const table of ['task', 'prepared'])
     await story.sql.unsafe(
       `update ${table} set ${table === 'task' ? 'id' : 'task_id'} =

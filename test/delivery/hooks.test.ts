@@ -120,7 +120,7 @@ t.test('a hook that used up the lease does not send: it is looked at again right
     leaseMarginMs: 0,
     downstream: {
       limit: { concurrency: 5, timeoutMs: 2_500 },
-      // More than half of the 1.5 s that are left of the lease.
+      // The lease has 1.5 s left. The 900 ms after this hook are less than half of timeoutMs.
       beforeSend: () => new Promise(resolve => setTimeout(resolve, 600))
     }
   })

@@ -1,4 +1,4 @@
-// A queue that adds a job but answers too late: its deliveries are released, except those that a worker has by then. None is sent twice.
+// A queue adds a job but answers too late. The deliveries are released, except those that a worker already has. None is sent twice.
 import t, { type Test } from 'tap'
 import type { Owner } from '../../src/delivery/lease.ts'
 import { withdrawals } from '../../src/delivery/enqueue.ts'

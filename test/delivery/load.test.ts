@@ -4,7 +4,7 @@ import { testDb } from '../support/postgres.ts'
 import { setup, type Story } from '../support/setup.ts'
 import { until } from '../support/until.ts'
 
-/** One task that was accepted here and claimed, and waits in the queue. */
+/** A task that this process accepted and claimed, and that waits in the queue. */
 async function acceptedOne(t: Test, post: Parameters<Story['post']>[0] = {}) {
   const story = await setup(t)
   story.queue.mode = 'hold'

@@ -6,7 +6,7 @@ import { localQueue } from '../../src/delivery/local-queue.ts'
 const numbered = (count: number, downstream = 'warehouse'): ClaimedDelivery[] =>
   Array.from({ length: count }, (_, n) => ({ downstream, taskId: `${downstream}-${n}`, attempt: 1 }))
 
-/** A process with so many open slots for each downstream, and what became of the jobs. */
+/** A process with `slots` open slots for each downstream, and lists of the jobs that it queued and started. */
 function around(t: Test, slots: Record<string, number>) {
   const queue = { isAway: false }
   const queued: ClaimedDelivery[] = []

@@ -1,7 +1,7 @@
 import t from 'tap'
 import { lowWater, type From } from '../../src/delivery/low-water.ts'
 
-/** Looks, each as long as a busy loop says, with the bound that each was given. */
+/** `look` takes at least `busyMs` and returns the bound that it was given. */
 function looking() {
   const marks = lowWater(['warehouse'])
   const look = async (now: number, oldest: number | undefined, busyMs = 0): Promise<number | undefined> => {
@@ -36,7 +36,7 @@ t.test('looks that cost nothing are full; after an expensive one, the next are n
   const cheap = looking()
   await cheap.look(100_000, 40_000)
   const began = performance.now()
-  // A look of a microsecond is a hundredth of the time within a millisecond, on whatever machine.
+  // Full looks may take a hundredth of the time. After a look of a microsecond the next is full within a millisecond.
   while ((await cheap.look(101_000, 40_000)) !== undefined && performance.now() - began < 60_000);
   t.ok(performance.now() - began < 60_000)
 })

@@ -6,7 +6,7 @@ import { setup, type Story } from '../support/setup.ts'
 
 const who = 'operator'
 
-/** As the API calls them; what the audit would hold is in `acts`. */
+/** `push` and `settle`, called as the API calls them. `acts` holds the audit entries. */
 function hands(story: Story) {
   const acts: [before: object, after: object][] = []
   const audit: WriteAudit = async (before, after) => {

@@ -1,4 +1,4 @@
-// Tasks with an orderingKey, at the moments at which one could be forgotten, or two could run: two processes on one database.
+// Races of tasks with an orderingKey, in which one could be forgotten, or two could run at once. Two processes use one database.
 import t, { type Test } from 'tap'
 import { openDb } from '../../src/db/pool.ts'
 import { listOrderingKeys, promote } from '../../src/db/ordering.ts'
@@ -31,7 +31,7 @@ async function two(t: Test, mode: 'hold' | 'deliver'): Promise<[Story, Story]> {
   return [...stories]
 }
 
-/** Keys that have something to do, and nothing under way. */
+/** Keys whose open deliveries are all BLOCKED. */
 const stuck = async ({ sql }: Story): Promise<unknown[]> => [
   ...(await sql`
     select d.downstream, d.ordering_key from delivery d
@@ -52,7 +52,7 @@ t.test(
     for (const [n, orderingKey] of keys.entries()) {
       const accept = () => producer.accept(taskRequest({ taskNo: `second:${orderingKey}`, orderingKey }))
       const end = () => worker.record({ move: ends(ids[n] ?? '', orderingKey) })
-      // Either first, and together.
+      // The accept starts first, the end starts first, or the end is already running.
       if (n % 3 === 0) await Promise.all([accept(), end()])
       else if (n % 3 === 1) await Promise.all([end(), accept()])
       else {
@@ -116,7 +116,7 @@ t.test(
         if (n % 3 === 0) await one.redeliver(taskNo, { force: n % 2 === 0 })
       })
     )
-    // Whatever is held still goes on in the end.
+    // Keys that are still held are released until none is left.
     for (let round = 0; round < 30; round++) {
       for (const story of stories) {
         await story.around.refresh()
@@ -166,7 +166,7 @@ t.test('an end that is not committed yet, and one that never is, let nothing go'
   t.equal((await one.sql`select from promotion`).length, 0)
 })
 
-/** Two processes on one database, of which the other one has no handler for this downstream. */
+/** Two processes on one database. The second has no handler for this downstream. */
 async function withStranger(t: Test): Promise<[Story, Story]> {
   const { url, sql } = await testDb(t, { max: 6 })
   const other = openDb(url, { max: 6 })
@@ -189,7 +189,7 @@ t.test(
     const [gone, stranger] = await withStranger(t)
     gone.queue.mode = 'hold'
     await gone.accept.many(['a', 'b', 'c'].map(taskNo => taskRequest({ taskNo, orderingKey: 'k' })))
-    // Their process did not live to look at the key.
+    // Their process died before it looked at the key.
     const fail = async (taskNo: string, attempt: number): Promise<Move> => ({
       taskId: await idOf(gone, taskNo),
       downstream: 'warehouse',
@@ -237,7 +237,7 @@ t.test(
     await stranger.quiet()
     t.same(await openAlarms(gone), ['FAILED a', 'FAILED b'], 'it is held by a no more')
     t.same(await headOf(stranger, false), ['b'])
-    // Its handler is back.
+    // The process with the handler is back.
     await gone.around.refresh()
     await gone.succession.sweep()
     t.same(await openAlarms(gone), ['FAILED a', 'FAILED b', 'KEY_HELD b'])

@@ -1,4 +1,4 @@
-// Tasks with an orderingKey run one after the other: a real PostgreSQL, and a downstream and a clock in the test's hands.
+// Tasks with an orderingKey run one after the other. PostgreSQL is real. The test controls the downstream and the clock.
 import t from 'tap'
 import { taskRequest } from '../support/task-request.ts'
 import { until } from '../support/until.ts'
@@ -258,7 +258,7 @@ t.test('deleted ones, skipped ones, and those that a hook skips end as if they w
   ])
   await downstream.received(1)
   t.match(await read('c'), { deliveries: [{ reason: 'SKIPPED', position: undefined }] })
-  // What comes after `a` may be sent as soon as that one is removed.
+  // The tasks after `a` may be sent as soon as `a` is removed.
   downstream.holds = false
   await remove('b')
   await remove('a')
@@ -415,7 +415,7 @@ t.test('whoever ends one and dies before it looks: the sweep lets the next one g
   downstream.holds = true
   await accept.many(['a', 'b'].map(taskNo => taskRequest({ taskNo, ...k })))
   await downstream.received(1)
-  // As another process does that dies then: nobody here hears of it.
+  // Another process writes this and dies. This process is not notified.
   await sql`
     update delivery d set status = 1, phase = null, next_action_at = null, handled_at = now(), handled_by = 'receipt'
     from task t where t.id = d.task_id and t.task_no = 'a'`
@@ -429,7 +429,7 @@ t.test('whoever ends one and dies before it looks: the sweep lets the next one g
   t.equal((await sql`select from promotion`).length, 0)
 })
 
-/** As far as it goes while the downstream holds. */
+/** Waits for all work that can end while the downstream holds its requests. */
 async function quietButFor({ accept, succession, enqueuing, record }: Story): Promise<void> {
   await accept.idle()
   await record.idle()

@@ -1,4 +1,4 @@
-// What producers enqueue by SQL, in their own transactions, and what becomes of it.
+// Outbox rows that producers enqueue by SQL in their own transactions, and the tasks that Ackbox makes of them.
 import postgres from 'postgres'
 import t, { type Test } from 'tap'
 import { z } from 'zod'
@@ -12,7 +12,7 @@ import { lockWaits, testDb } from '../support/postgres.ts'
 import { setup, type SetupOptions, type Story } from '../support/setup.ts'
 import { until } from '../support/until.ts'
 
-/** A producer with a connection of its own to the same database. */
+/** A producer with its own connections to the same database. */
 async function shop(
   t: Test,
   options: SetupOptions = {}
@@ -134,7 +134,7 @@ t.test(
       )
     }
     await as(async tx => {
-      // What it has of its own by these names is not what the functions write to.
+      // The role's own objects with these names must not be used by the functions.
       await tx`create temp table outbox (task_no text) on commit drop`
       await tx`create function public.gen_random_uuid() returns uuid language sql as $$ select null::uuid $$`
       await tx`set local search_path = pg_temp, public, pg_catalog`
@@ -382,7 +382,7 @@ t.test(
     const { producer, sql, reads, drain, dispatch, read } = await shop(t)
     await producer`select ackbox_api.enqueue('order.paid', '1', 'late', deliver_before => now() + interval '1 h')`
     await producer`select ackbox_api.enqueue('order.paid', '1', 'soon', delay => '90 min')`
-    // Nobody drained for two hours.
+    // No process drained the outbox for two hours.
     await producer`update outbox set created_at = created_at - interval '2 h', deliver_before = deliver_before - interval '2 h'`
     const [row] = await sql<{ at: Date }[]>`select created_at as at from outbox where task_no = 'soon'`
     await drain()

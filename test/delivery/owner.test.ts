@@ -1,4 +1,4 @@
-// What a process owned comes back when it is dead, without waiting for its leases, and what it did not own stays where it is.
+// The deliveries of a dead process are taken back before their leases end. Deliveries that it did not own stay as they are.
 import t, { type Test } from 'tap'
 import type { TakenBy } from '../../src/delivery/rescue.ts'
 import { ownedOf, timeLeft, type Owner } from '../../src/delivery/lease.ts'
@@ -115,7 +115,7 @@ t.test('what a worker has taken from the queue of a dead process is its own, and
   const taken = queue.run()
   await downstream.received(1)
   t.match(await sql`select owner from delivery`, [{ owner: 8 }])
-  // As one decides that found it before it was taken over.
+  // The move of a dispatcher that read the delivery before the worker took it over.
   const [row] = await sql`select task_id from delivery`
   const move = {
     taskId: String(row?.['task_id']),
@@ -166,7 +166,7 @@ t.test(
     downstream.holds = true
     const [sent, held] = [await post(), await post()]
     await downstream.received(1)
-    // It stands still here: another one takes both back, and claims them anew.
+    // This process is frozen now. Another process takes both back and claims them again.
     queue.mode = 'hold'
     owner.now.number = 9
     await dispatch([dead(7)])

@@ -1,4 +1,4 @@
-// A downstream that handled a task, and whose answer was lost, is asked before it gets the task again.
+// If a downstream may have handled a task and its answer was lost, Ackbox probes it before it sends the task again.
 import { once } from 'node:events'
 import { createServer, type IncomingHttpHeaders } from 'node:http'
 import type { AddressInfo } from 'node:net'
@@ -11,7 +11,7 @@ import { guard } from '../../src/transport/egress/guard.ts'
 import { httpTransport } from '../../src/transport/http/http.ts'
 import { setup, type SetupOptions } from '../support/setup.ts'
 
-/** What the receiver does with a delivery: handles it, and answers, hangs, breaks the connection or refuses it. */
+/** The reaction of the receiver to a delivery. It handles the task if it answers, hangs or breaks the connection. */
 type Does = 'answers' | 'hangs' | 'breaks' | 'refuses' | 'ignores and breaks'
 
 interface Shop {
@@ -20,11 +20,11 @@ interface Shop {
   deliveries: number
   probes: { method: string; headers: IncomingHttpHeaders; body: string }[]
   does: Does[]
-  /** What it answers to the question; by default what it has handled. */
+  /** The status of the answer to a probe. By default 200, with the truth about `handled`. */
   says: ((taskNo: string) => number | 'hangs') | undefined
 }
 
-/** A real receiver with a memory: `/orders` takes a task, `/handled/…` says whether it did. */
+/** A real receiver with a memory: `/orders` takes a task, `/handled/…` reports whether it was handled. */
 async function shop(t: Test): Promise<Shop> {
   const it: Shop = { url: '', handled: [], deliveries: 0, probes: [], does: [], says: undefined }
   const server = createServer((request, response) => {
@@ -74,7 +74,7 @@ async function story(t: Test, probe: Partial<LoadedProbe> = {}, more: SetupOptio
       ...more
     }
   })
-  /** The next attempt of what waits. */
+  /** Makes the next attempt of the waiting deliveries. */
   const again = async () => {
     await it.later('1 hour')
     await it.dispatch()
@@ -159,7 +159,7 @@ t.test('a timeout, a missing receipt and a lost lease may have arrived, too', as
     receiver.does = ['breaks']
     const taskNo = await post()
     await quiet()
-    // As if the process had died before it wrote what became of the attempt.
+    // As if the process had died before it wrote the outcome of the attempt.
     await sql`delete from attempt`
     await sql`update delivery set phase = 'IN_FLIGHT', next_action_at = now() - interval '1 s', tries_left = tries_left`
     await again()

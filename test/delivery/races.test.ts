@@ -1,4 +1,4 @@
-// What another process does between a look and the move that follows from it.
+// Races: another process acts between a look and the move that follows from it.
 import t from 'tap'
 import { raiseNoHandler } from '../../src/db/alarms.ts'
 import { createOperation } from '../../src/db/operations.ts'
@@ -22,7 +22,7 @@ const refused = { kind: 'refused', reason: 'http_410' } as const
 const openAlarms = ({ sql }: Story) =>
   sql<{ kind: string; attempt: number }[]>`
     select kind, attempt from alarm where resolved_at is null order by kind, attempt`
-/** What lets keys go in a process that has no handlers. */
+/** The part that promotes the next delivery of a key, in a process without handlers. */
 function withoutHandlers(story: Story) {
   return ordering({
     sql: story.sql,
@@ -89,7 +89,7 @@ t.test('whether a FAILED one holds its key, only a process with the handler deci
   await accept.many(['a', 'b'].map(taskNo => taskRequest({ taskNo, orderingKey: 'k' })))
   await downstream.received(1)
   const [flying] = await sql<[{ task_id: string }]>`select task_id from delivery where phase = 'IN_FLIGHT'`
-  // Whoever ends it does not live to look.
+  // The process that ends it dies before it looks at the key.
   await another(story)({
     move: {
       taskId: flying.task_id,
@@ -261,7 +261,7 @@ t.test('a bulk redelivery ends though no process knows the downstream', async t 
   const one = bulk(story)
   for (let look = 0; look < 4; look++) {
     await one.look()
-    // Nobody claims what is due.
+    // No process claims the due deliveries.
     await sql`update delivery set next_action_at = next_action_at - interval '11 s' where phase = 'WAITING'`
   }
   t.match(await readOperation(reads, id, null), { state: 'DONE', redelivered: 12 })
@@ -271,7 +271,7 @@ t.test('what expires before a redelivery without force is written is not sent', 
   const story = await setup(t)
   const { sql, accept, quiet, downstream, dispatch, record, handlers } = story
   downstream.next(refused)
-  // Read as timely, and moved when it is not.
+  // It is in time when it is read, and too late when it is moved.
   const deliverBefore = new Date(Date.now() + 3_600_000)
   await accept(taskRequest({ taskNo: 'a', deliverBefore }))
   await quiet()
@@ -304,7 +304,7 @@ t.test('a process reads what it sends under the number that it has then', async 
     { downstream: claim.downstream, deliveries: [{ taskId: claim.taskId, attempt: claim.attempt }] },
     () => number
   )
-  // It was called dead, and joined anew.
+  // The process was called dead and joined again with a new number.
   number = 8
   ahead.leave()
   await loading

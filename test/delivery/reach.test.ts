@@ -6,7 +6,7 @@ const lost: Outcome = { kind: 'failed', reason: 'dns: ENOTFOUND' }
 const busy: Outcome = { kind: 'failed', reason: 'http_503', status: 503 }
 const fine: Outcome = { kind: 'delivered', status: 200 }
 
-/** A worker whose clock, and whose view of the others, the test holds. */
+/** A worker. The test controls its clock and its view of the other workers. */
 function setup(yieldAfter = 3) {
   const at = { ms: 1_000 }
   const others = { workers: 2, reachedAt: 0, doubted: [] as string[] }
@@ -37,7 +37,7 @@ function setup(yieldAfter = 3) {
     others,
     said,
     told,
-    /** An attempt that begins and ends now: whether it is released uncounted. */
+    /** Makes an attempt that begins and ends now. True: it is released without using a try. */
     attempt: (outcome: Outcome) => one.attempted('ads', outcome, at.ms),
     othersReachIt() {
       others.reachedAt = 1_700_000_000_000 + at.ms
@@ -75,7 +75,7 @@ t.test('a worker that fails on the way while others succeed yields the downstrea
 
 t.test('a downstream that nobody reaches is not left to anybody: its failures count', async t => {
   const { attempt, at, isClosed, said, othersReachIt } = setup()
-  othersReachIt() // before it went away
+  othersReachIt() // before the downstream went away
   at.ms += 1_000
   for (let i = 0; i < 3; i++) attempt(lost)
   t.equal(isClosed('ads'), true, 'in doubt')

@@ -147,7 +147,7 @@ t.test('a receipt needs its proof: every wrong token is the same answer, and cos
   await quiet()
   const right = downstream.requests.find(one => one.taskNo === taskNo)?.token ?? ''
   const foreign = downstream.requests.find(one => one.taskNo === other)?.token
-  // Whoever asks the database now would not get an answer.
+  // From now on a query on `task` would fail.
   around.setDatabaseAway()
   await sql`alter table task rename to gone`
   const wrong = [

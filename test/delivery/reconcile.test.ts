@@ -6,7 +6,7 @@ import type { LoadedReconcile } from '../../src/handler/loaded.ts'
 import { readsOf } from '../support/postgres.ts'
 import { setup } from '../support/setup.ts'
 
-/** A handler whose downstream `warehouse` says by `theirs` what it has handled, and processes that run it. */
+/** A handler, and processes that run it. Its downstream `warehouse` reports the tasks in `theirs` as handled. */
 async function story(t: Test, more: Partial<LoadedReconcile> = {}) {
   const theirs = new Set<string>()
   const asked: { from: Date; to: Date; downstream: string }[] = []
@@ -39,7 +39,7 @@ async function story(t: Test, more: Partial<LoadedReconcile> = {}) {
     if (listed === 'bad_cursor') throw new Error(listed)
     return listed.alarms.toSorted((a, b) => (a.taskNo < b.taskNo ? -1 : 1))
   }
-  /** A day later, as far as the schedule knows. */
+  /** Makes the next run due, as a day later. */
   const due = () =>
     it.sql`update reconciliation set next_at = now(), compared_to = compared_to - interval '1 hour'`
   return { ...it, theirs, asked, alarms, due, processOf, one, never }
@@ -57,7 +57,7 @@ t.test('differences become alarms, and are resolved once there is none', async t
   await quiet()
   theirs.add(same).add(differs).add('order:unknown')
   await due()
-  await new Promise(resolve => setTimeout(resolve, 5)) // so that all are older than settleMs
+  await new Promise(resolve => setTimeout(resolve, 5)) // now all are older than settleMs
   await one.look(never)
   t.match(asked, [{ downstream: 'warehouse', from: Date, to: Date }])
   t.match(

@@ -36,7 +36,7 @@ t.test('what is HANDLED is delivered again with force only', async t => {
 t.test('a receipt that overtakes a redelivery without force stays: HANDLED is for ever', async t => {
   const story = await setup(t, { downstream: { needCallback: true } })
   const { post, quiet, later, dispatch, delivery, receive, sql } = story
-  // Another process: what one process writes it writes one batch after the other.
+  // A second process is needed: one process writes its batches one after the other.
   const another = completer({
     sql,
     metrics: createMetrics({ processMetrics: false }),
@@ -47,7 +47,7 @@ t.test('a receipt that overtakes a redelivery without force stays: HANDLED is fo
   await later('61 s')
   await dispatch()
   t.match(await delivery(taskNo), { status: 'FAILED' })
-  // Both have read FAILED; the receipt is written first.
+  // Both read FAILED. The receipt is written first.
   let release = (): void => {}
   await new Promise<void>(locked => {
     void sql.begin(async held => {

@@ -1,4 +1,4 @@
-// Every request says when its receiver may forget it, and Ackbox keeps to that.
+// Every request carries the time after which its receiver may forget it. Ackbox does not send it again after that time.
 import t from 'tap'
 import { taskRequest } from '../support/task-request.ts'
 import { failed } from '../support/scripted.ts'
@@ -17,7 +17,7 @@ t.test('every attempt of a round says the same time, and a redelivery begins the
   await quiet()
   await later('11 s')
   await dispatch()
-  // The clock of this test moves what is in the database, so the second is 11 s before the first.
+  // later() moves the times in the database back, so the second time is 11 s before the first.
   const [first, second] = downstream.requests.map(({ headers }) => headers)
   const forgetAfter = Date.parse(first?.['ackbox-forget-after'] ?? '')
   t.ok(forgetAfter >= posted + 30 * days - 60_000 && forgetAfter <= Date.now() + 30 * days)

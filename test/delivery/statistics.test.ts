@@ -1,4 +1,4 @@
-// What the charts of the dashboard count, for each messageCode.
+// The counts behind the charts of the dashboard, for each messageCode.
 import t from 'tap'
 import { setup, type Story } from '../support/setup.ts'
 import { failed } from '../support/scripted.ts'

@@ -1,4 +1,4 @@
-// What a handler may do beside its request: be told of attempts, send by itself, set `extend`.
+// The other features of a handler: `afterSend`, a custom send, `extend`.
 import t from 'tap'
 import type { AboutOutcome } from '../../src/handler/define.ts'
 import type { LoadedDownstream } from '../../src/handler/loaded.ts'
@@ -49,7 +49,7 @@ t.test('an afterSend that hangs holds up no delivery', async t => {
     await until('it is written', async () => (await delivery(taskNo)).status === 'HANDLED')
 })
 
-/** The only downstream of a handler, as it is loaded. */
+/** The only downstream of a handler, after the handler was loaded. */
 function loaded(downstream: object): LoadedDownstream {
   const handler = checkHandler(
     { messageCode: 'order.paid', body: z.unknown(), downstreams: { warehouse: downstream } },

@@ -18,7 +18,7 @@ t.test('what PostgreSQL answered while this process stood still counts', async t
   await sql`select 1`
   const asked = orUnavailable(surroundings, sql`select 1 as one from pg_sleep(1)`.execute())
   await new Promise(resolve => setTimeout(resolve, 200))
-  // From an immediate the timers come next, before what can be read.
+  // After an immediate, Node runs due timers before it reads sockets.
   await new Promise(resolve => setImmediate(resolve))
   for (const end = performance.now() + 2_500; performance.now() < end;);
   t.same([...(await asked)], [{ one: 1 }])

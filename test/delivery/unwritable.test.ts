@@ -1,4 +1,4 @@
-// PostgreSQL answers and cannot write: a replica, set to read only, a full disk.
+// PostgreSQL answers but cannot write: it is a replica, it is read only, or its disk is full.
 import t from 'tap'
 import type { Applied } from '../../src/db/transitions.ts'
 import type { Sql } from '../../src/db/pool.ts'
@@ -26,7 +26,7 @@ t.test('a database that can only be read is away, until it can be written again'
   t.equal((await delivery(taskNo)).receipts?.length, 1, 'what was refused was not kept')
 })
 
-/** PostgreSQL answers what is read, and has no room for a receipt. */
+/** PostgreSQL can read, but has no room for a receipt. Returns a function that makes room. */
 async function fullFor(sql: Sql): Promise<() => Promise<unknown>> {
   await sql`
     create function no_room() returns trigger language plpgsql as

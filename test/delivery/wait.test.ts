@@ -40,7 +40,7 @@ t.test('the timeout, a caller who hangs up and a stop each end the wait', async 
   const one = waiting.wait(taskNo, 'shop', 30_000, gone.signal)
   gone.abort()
   t.equal(await one, undefined)
-  // Also one that was still asking when the stop came.
+  // The stop also ends a wait whose first read is still running.
   const two = waiting.wait(taskNo, 'shop', 30_000, never)
   waiting.stop()
   t.equal(await two, undefined)

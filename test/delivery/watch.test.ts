@@ -25,7 +25,7 @@ t.test(
     await sql`alter table audit rename to away`
     const second = hear()
     const before = failed
-    // One look may have been under way already.
+    // One look may have begun before the rename.
     await until('two looks fail', () => failed >= before + 2)
     await sql`alter table away rename to audit`
     await until('the second is told', () => second.length > 0)

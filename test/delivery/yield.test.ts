@@ -14,7 +14,7 @@ t.test(
     await writeNode(direct, { id: 'we', roles: 'dispatcher', version: 'test' })
     const stop = new AbortController()
     t.teardown(() => stop.abort())
-    // As a whole process does.
+    // A whole process refreshes its view like this.
     void repeat(50, around.refresh, around.setDatabaseAway, stop.signal)
     await until('the other one is seen', () => around.dispatchers() === 2)
     queue.roomLeft = 0
