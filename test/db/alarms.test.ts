@@ -84,7 +84,7 @@ const open = async (sql: Sql): Promise<string[]> =>
       select kind from alarm where resolved_at is null and kind <> 'FAILED' order by kind`
   ).map(one => one.kind)
 
-/** Raises in a transaction; `end` begins before that commits, and does not see it. */
+/** Raises an alarm in a transaction. `end` begins before the commit, so it does not see the alarm. */
 async function amid(sql: Sql, raise: (sql: Sql) => Promise<unknown>, end: (sql: Sql) => Promise<unknown>) {
   let ended: Promise<unknown> | undefined
   await sql.begin(async transaction => {

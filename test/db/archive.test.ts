@@ -1,4 +1,4 @@
-// ARCHIVE: what retention removes is kept in files, and comes back from there.
+// ARCHIVE: tasks that retention removes are kept in files and can be restored from them.
 import { readdirSync, readFileSync, truncateSync } from 'node:fs'
 import path from 'node:path'
 import { gunzipSync } from 'node:zlib'
@@ -14,7 +14,7 @@ import { folder } from '../support/service.ts'
 
 const failed = { state: 'FAILED', attempt: 2, triesLeft: 0, lost: 0, roundFrom: 1 } as const
 
-/** What a reader that splits or unescapes too much would break. */
+/** A reader that splits or unescapes too much would break this body. */
 const body = '{"a":"\u2028\\u0000 \\\\ \\" 1\\n2 \u{1f600}","n":1.10,"n2":123456789012345678901234567890}'
 
 async function old(sql: Sql, taskNo: string, days = 40): Promise<string> {
@@ -31,7 +31,7 @@ async function old(sql: Sql, taskNo: string, days = 40): Promise<string> {
   return id
 }
 
-/** All rows but what a restored task does not keep. */
+/** All rows, without their numeric ids: restored rows get new ones. */
 async function rowsOf(sql: Sql): Promise<unknown> {
   const all: unknown[] = []
   for (const table of ['task', 'delivery', 'attempt', 'receipt'])
@@ -122,7 +122,7 @@ t.test('the end of a file that a kill cut off hides nothing of what is before it
   const dir = folder(t)
   for (const taskNo of ['first', 'second', 'third']) await old(sql, taskNo)
   const line = async (taskNo: string) => (await findArchived(dir, taskNo)).length
-  // A batch of one task is a member of the file.
+  // Each batch has one task and is one gzip member of the file.
   let after: string | null = null
   for (let n = 0; n < 3; n++) ({ next: after } = await removeOld(sql, 30, 1, after, openArchive(dir, 'a')))
   const [name = ''] = readdirSync(dir)
@@ -161,7 +161,7 @@ t.test(
     const all: string[] = []
     for (let n = 0; n < 150; n++) {
       const state = states[Math.floor(next() * states.length)] ?? 'WAITING'
-      // Clocks that are days ahead or a year behind, and many near the bound.
+      // Half of the clocks are up to 8 days ahead or a year behind. The others are near the bound.
       const age = next() < 0.5 ? next() * 400 - 8 : days + (next() - 0.5) * 0.2
       const id = await standing(
         sql,

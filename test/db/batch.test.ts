@@ -10,7 +10,7 @@ interface Gate {
   fail: (err: Error) => void
 }
 
-/** A writer whose statements end when the test says so. */
+/** A writer. The test ends each of its statements. */
 function gated() {
   const gates: Gate[] = []
   const write = async (items: number[]) =>

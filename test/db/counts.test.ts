@@ -18,7 +18,7 @@ t.test(
     ] as const
     for (const [d, downstream] of ['warehouse', 'points'].entries()) {
       for (const [p, state] of places.entries()) {
-        // Another number each, so that none can stand for another.
+        // Each count is a different number, so that a mixed-up count is noticed.
         for (let i = 0; i <= p + d * 2; i++)
           await standing(sql, { state, attempt: 1, triesLeft: 9, lost: 0, roundFrom: 1 }, { downstream })
       }

@@ -6,7 +6,7 @@ import * as schema from '../../src/db/schema.ts'
 // tap runs the tests in the folder of package.json
 const meta = 'src/db/migrations/meta'
 
-// Fillfactor and triggers, written by hand, are in neither. By way of JSON, which leaves out what is undefined.
+// Neither side has fillfactor and triggers, which are written by hand. JSON drops the undefined values.
 const tablesOf = (json: string) => ({ ...(JSON.parse(json) as { tables: object }), id: '', prevId: '' })
 
 t.test(

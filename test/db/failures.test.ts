@@ -19,7 +19,7 @@ const filter = (): FailureFilter => ({
   limit: 50
 })
 
-/** Fails it, by an answer; the attempt's number. */
+/** Moves the delivery to FAILED, with an attempt that got `answer`. */
 async function fail(sql: Sql, taskId: string, answer: string, attempt = 1, downstream = 'warehouse') {
   return await applyMoves(sql, [
     {

@@ -1,4 +1,4 @@
-// Somebody holds a snapshot, and what ended cannot be removed: looks for what is due must not read it all, again and again.
+// While a snapshot is open, vacuum cannot remove the entries of ended deliveries. Looks for due ones must not read them all each time.
 import t, { type Test } from 'tap'
 import { readCluster } from '../../src/db/cluster.ts'
 import { claimDue, findOrphans, nextDue } from '../../src/db/deliveries.ts'
@@ -13,7 +13,7 @@ import type { DeliveryState } from '../support/model.ts'
 const names = ['points', 'warehouse']
 const dead = 100_000
 
-/** The database with a snapshot that somebody holds, and `dead` deliveries that ended meanwhile, half of them before their lease did. */
+/** A database with an open snapshot, and `dead` deliveries that ended since, half of them before their lease ended. */
 async function held(t: Test): Promise<Sql> {
   const { url } = await testDb(t, { max: 1 })
   const [sql, holder] = [1, 2].map(() => openDb(url, { max: 1, statementTimeoutMs: 60_000 })) as [Sql, Sql]
@@ -30,7 +30,7 @@ async function held(t: Test): Promise<Sql> {
   return sql
 }
 
-/** Pages that each look reads. */
+/** The pages that each look reads. */
 async function pages(sql: Sql, from: From): Promise<Record<string, number>> {
   const looks: Record<string, (sql: Sql) => Promise<unknown>> = {
     claimDue: sql =>

@@ -9,7 +9,7 @@ import { testDb } from '../support/postgres.ts'
 
 type Ending = 'SENDING' | 'HANDLED' | 'FAILED' | 'DELETED'
 
-/** A task whose deliveries stand as said. */
+/** Stores a task with a delivery in the given status for each downstream. */
 async function stored(sql: Sql, taskNo: string, ends: Record<string, Ending>, sceneType = ''): Promise<void> {
   const id = uuidv7()
   await sql`
@@ -108,7 +108,7 @@ t.test('an alarm is listed by when it was raised, and one kind does not hide the
   await alarm('key', 'KEY_HELD', '1 minute')
   await alarm('stuck', 'PREPARED_STUCK', '3 hours')
   for (const n of [1, 2, 3]) await alarm(`failed-${n}`, 'FAILED', '0 s')
-  // Accepted ten days ago; its alarm is new.
+  // The id makes the task very old. Its alarm is new.
   await sql`update alarm set task_id = '00000000-0000-7000-8000-000000000001' where kind = 'KEY_HELD'`
   await sql`update task set id = '00000000-0000-7000-8000-000000000001' where task_no = 'key'`
   const hour = 3_600_000
@@ -147,7 +147,7 @@ t.test('three FAILED tasks among 20,000 are found without reading the others', a
   }
 })
 
-/** Rows of task and delivery that lists have read since it was asked last: one after the other, they share a connection. */
+/** Rows of task and delivery that lists have read since the last call. The lists share its connection, so they run one by one. */
 async function read({ db }: Reads): Promise<number> {
   await db.execute('select pg_stat_force_next_flush()')
   const [sum] = await db.execute<{ rows: number }>(`

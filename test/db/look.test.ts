@@ -1,4 +1,4 @@
-// Long tables: 45,000 tasks of an hour, of which few are what somebody looks for.
+// Long tables: 45,000 tasks of an hour. Few of them match a search.
 import t from 'tap'
 import { countDownstreams, listDeliveries, listTasks } from '../../src/db/lists.ts'
 import { testDb } from '../support/postgres.ts'
@@ -21,7 +21,7 @@ t.test('lists of a long table look at 20,000 rows at most, and say where to go o
     insert into attempt (task_id, downstream, attempt, outcome, reason, status_code, ms, node, started_at)
     select id, 'warehouse', 1, 'failed', 'http_503: no stock', 503, 3, 'n', now() from task where task_no = 'task-2'`)
 
-  // By indexes that hold the answer, however old it is.
+  // An index holds the answer, so it is found however old it is.
   const sending = await listTasks(reads, { ...window, status: 'SENDING' })
   t.match(sending, { tasks: [{ taskNo: 'task-1', deliveries: [{ updatedAt: String }] }], partial: undefined })
   const failed = await listTasks(reads, { ...window, status: 'FAILED', lastReason: 'no STOCK' })
@@ -48,7 +48,7 @@ t.test('lists of a long table look at 20,000 rows at most, and say where to go o
     partial: undefined
   })
 
-  // What no index holds: three looks, of which the last finds it.
+  // No index holds the scene type: the third look finds the task.
   let cursor: string | undefined
   const pages: { found: string[]; partial: boolean }[] = []
   do {

@@ -29,7 +29,7 @@ t.test('five processes that start at once on an empty database apply each migrat
 t.test('a migration that is killed half-way leaves nothing behind and can be run again', async t => {
   const url = await emptyDb(t)
   const sql = postgres(url, { max: 2, onnotice: () => {} })
-  // The third table cannot be made while this name is taken: the migration waits for our lock, and is killed there.
+  // This open transaction takes the name of the third table. The migration waits for its lock, and is killed there.
   const blocker = await sql.reserve()
   await blocker`begin`
   await blocker`create table attempt (x int)`
@@ -55,7 +55,7 @@ t.test('a migration that is killed half-way leaves nothing behind and can be run
 t.test('the command names its migrations, and the session that it waits for', async t => {
   const url = await emptyDb(t)
   const sql = postgres(url, { max: 1, onnotice: () => {} })
-  // As another migration would.
+  // Another migration would hold this lock.
   const [holder] = await sql<{ pid: number }[]>`
     select pg_backend_pid() as pid, pg_advisory_lock(4162695513) is null as taken`
   const child = spawn(process.execPath, [program, 'migrate'], {

@@ -1,4 +1,4 @@
-// The numbers of processes, and who may call whom dead.
+// The numbers of processes, and which process may declare another one dead.
 import t, { type Test } from 'tap'
 import { writeNode, liveNodes } from '../../src/db/cluster.ts'
 import { addOwner, beat, declareDead, openBeats, removeOwner } from '../../src/db/owners.ts'

@@ -17,7 +17,7 @@ const page = (more: Partial<ListFilter> = {}): ListFilter => ({
   limit: 7,
   ...more
 })
-// As the API takes it.
+// The shape of a cursor that the API accepts.
 const cursorShape = /^[\w.~:-]{1,300}$/
 
 t.test('new tasks do not shift a list that somebody pages through', async t => {

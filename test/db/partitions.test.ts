@@ -1,4 +1,4 @@
-// attempt and receipt by days: made ahead, dropped as a whole, and never a row of an open task with them.
+// The daily partitions of attempt and receipt: made ahead, dropped as a whole, but never with rows of an open task.
 import t from 'tap'
 import {
   lockHoldersOf,
@@ -27,7 +27,7 @@ const make = async (sql: Sql, daysAgo: number) => {
     await sql`select make_partition(${parent}, ${uuidAt(new Date(Date.now() - daysAgo * dayMs))}::uuid)`
 }
 
-/** As if the migration had been long ago: the first partition ends before all that a test writes. */
+/** As if the migration had been long ago: the first partition ends `fromDaysAgo`, before all rows of a test. */
 async function daily(sql: Sql, fromDaysAgo: number): Promise<void> {
   for (const parent of ['attempt', 'receipt']) {
     const first = `${parent}_first`
@@ -48,7 +48,7 @@ async function tried1(sql: Sql, id: string): Promise<void> {
     insert into receipt (task_id, downstream, attempt, result, applied) values (${id}, 'warehouse', 1, 'HANDLED', true)`
 }
 
-/** All turns of retention, as a dispatcher does them; what became of each partition that was due. */
+/** Runs all turns of retention, as a dispatcher does. Returns the result for each partition that was due. */
 async function retain(sql: Sql, days: number): Promise<Record<string, unknown>> {
   const partitions = await listPartitions(sql)
   const oldest = await oldestYoung(sql, days)
@@ -58,7 +58,7 @@ async function retain(sql: Sql, days: number): Promise<Record<string, unknown>> 
   while (after !== null)
   const became: Record<string, unknown> = {}
   for (const one of partitions.filter(({ high }) => high <= oldest)) {
-    // A busy machine takes its time for a look; the next turn sees to it.
+    // On a busy machine a look may take too long. The next turn repeats it.
     do became[one.name] = await tendPartition(sql, one, 5)
     while (became[one.name] === 'later')
   }
@@ -150,7 +150,7 @@ t.test('H3: with random states, days and clocks, no row of a task that is open i
   const days = 5 + Math.floor(Math.random() * 30)
   for (let n = 0; n < 120; n++) {
     const state = states[Math.floor(Math.random() * states.length)] ?? 'WAITING'
-    // Some hosts' clocks are far behind.
+    // The clocks of some hosts are far behind.
     const age = Math.random() < 0.1 ? 20_000 : Math.random() * 60
     const id = await standing(sql, at(state), { taskId: idOf(age) })
     await tried1(sql, id)
@@ -187,7 +187,7 @@ t.test(
     const [partition] = (await listPartitions(sql)).filter(
       ({ name, low }) => low !== null && name.startsWith('attempt_')
     )
-    // It comes between the look and the drop, which looks again.
+    // The task is inserted between the look and the drop. The drop looks again.
     const id = await standing(sql, at('IN_FLIGHT'), { taskId: idOf(60) })
     const [done] = await sql<
       { dropped: boolean }[]

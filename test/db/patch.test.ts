@@ -27,7 +27,7 @@ t.test('every backend is killed under load, again and again, and the process liv
         .begin(async tx => {
           await tx`insert into pair values (${mine}, 1)`
           await tx`select pg_sleep(0.005)`
-          // Does something else than SQL, as real code does, and does not hear that the connection is gone.
+          // Real code also does other work than SQL. It does not notice here that the connection is lost.
           await new Promise(resolve => setImmediate(resolve))
           await tx`insert into pair values (${mine}, 2)`.catch(() => tx`insert into pair values (${mine}, 2)`)
         })
@@ -117,7 +117,7 @@ t.test('a settled query leaves the memory with the next collection of young obje
     collect()
     console.log(old() - before)
     await sql.end()`
-  // Room for all of them among the young: what is old then was made old by a reference, not by its age.
+  // The young generation has room for all queries. A query in the old space got there by a reference, not by its age.
   const flags = ['--expose-gc', '--max-semi-space-size=64', '--min-semi-space-size=64', '--input-type=module']
   const { stdout } = await promisify(execFile)('node', [...flags, '-e', program, await emptyDb(t)])
   t.match(stdout, /^-?\d+\n$/)
@@ -129,7 +129,7 @@ async function timeout(ms: number): Promise<string> {
 }
 
 t.test('without the patch nothing opens a database: every program says so, and what mends it', async t => {
-  // The package as npm leaves it with --ignore-scripts, in place of ours.
+  // The package without the patch, as npm leaves it with --ignore-scripts.
   const root = path.resolve(import.meta.dirname, '../../..')
   const dir = folder(t)
   for (const name of ['patches', 'node_modules/postgres', 'package.json'])

@@ -1,5 +1,5 @@
-// How PostgreSQL reads each hot statement. On a young table, whose size it does not know, it once took the whole index of
-// due deliveries for each of them: thirteen times slower, with nothing in the log.
+// The plan of each hot statement. PostgreSQL does not know the size of a young table. It once read the whole index of due
+// deliveries for each statement: thirteen times slower, with nothing in the log.
 
 import { randomUUID } from 'node:crypto'
 import t, { type Test } from 'tap'
@@ -21,7 +21,7 @@ import { tried } from '../support/rows.ts'
 
 interface Known {
   inFlight: string[]
-  /** Others of them: each statement is rolled back, and leaves dead entries behind that would be read. */
+  /** Own deliveries for each statement: a rolled back statement leaves dead entries, which the next one would read. */
   sent: string[]
   taken: string[]
   received: string[]
@@ -167,7 +167,7 @@ const hot: { [name: string]: (sql: Sql, known: Known) => Promise<unknown> } = {
     )
 }
 
-/** Which indexes each may use, and of how many deliveries it may read the entry (twice where it goes by a bitmap). */
+/** The indexes that each statement may use, and the index entries of deliveries that it may read (a bitmap scan counts twice). */
 const allowed: { [name: string]: { indexes: string[]; reads: number } } = {
   insertTasks: { indexes: [], reads: 0 },
   insertFromOutbox: { indexes: ['outbox_pkey'], reads: 0 },
@@ -203,14 +203,14 @@ const allowed: { [name: string]: { indexes: string[]; reads: number } } = {
   },
   closeDependencies: {
     indexes: ['dependency_open_idx', 'dependency_after_idx', 'dependency_pkey', 'delivery_pkey'],
-    // Which of them have an orderingKey.
+    // It reads which deliveries have an orderingKey.
     reads: 4 * batch
   }
 }
 
 function judge(t: Test, name: string, plan: Node[]): void {
   const { indexes, reads } = allowed[name]!
-  // A few rows each, and no index that would help.
+  // These tables have few rows, so an index would not help.
   const small = new Set(['node', 'downstream'])
   const scans = plan.filter(
     one => one['Relation Name'] && one['Node Type'].includes('Scan') && !small.has(one['Relation Name'])
@@ -219,7 +219,7 @@ function judge(t: Test, name: string, plan: Node[]): void {
     t.not(scan['Node Type'], 'Seq Scan', `${name} reads all of ${scan['Relation Name']}`)
   }
   const used = plan
-    // Of whatever partition.
+    // The index name without its partition.
     .flatMap(one => one['Index Name']?.replace(/^(attempt|receipt)_(first|\d{8})_/, '$1_') ?? [])
     .filter(index => !/^(node|downstream)_pkey$/.test(index))
   const wrong = used.filter(index => !indexes.includes(index))
@@ -235,14 +235,14 @@ function judge(t: Test, name: string, plan: Node[]): void {
     })
     .reduce((sum, rows) => sum + rows, 0)
   t.ok(read <= reads, `${name} reads ${read} entries, ${reads} are enough`)
-  // A list that is gone through once for each row of another costs their product.
+  // A list that is read once for each row of another list costs the product of both.
   const again = plan.filter(
     one => ['CTE Scan', 'Function Scan'].includes(one['Node Type']) && one['Actual Loops'] > 1
   )
   t.same(again, [], `${name} goes through its lists once`)
 }
 
-/** 13,000 that are SENDING: a backlog, some on their way, some that owe a receipt; none of them overdue for a decision. */
+/** SENDING deliveries: 500 IN_FLIGHT, 500 AWAITING_RECEIPT and a WAITING backlog. No lease or receipt is overdue. */
 async function fill(sql: Sql, sending: number, ended: number): Promise<void> {
   await sql`set statement_timeout = '60s'`
   await sql`
@@ -268,7 +268,7 @@ async function fill(sql: Sql, sending: number, ended: number): Promise<void> {
   await sql`
     insert into attempt (task_id, downstream, attempt, outcome, ms, node, started_at)
     select task_id, downstream, attempt, 'delivered', 5, 'n', now() from delivery where phase is distinct from 'WAITING'`
-  // Each of the first waits for the one after it, as nobody would have it.
+  // Each of the first 1,000 tasks waits for the next one. No real producer does this.
   await sql`
     insert into dependency (task_id, after_id)
     select ('00000000-0000-7000-8000-' || lpad(to_hex(n), 12, '0'))::uuid, ('00000000-0000-7000-8000-' || lpad(to_hex(n + 1), 12, '0'))::uuid
@@ -286,7 +286,7 @@ const known: Known = {
 
 async function tables(t: Test): Promise<Sql> {
   const { url } = await testDb(t, { max: 1 })
-  // One connection as the service has them: plans are kept by connection.
+  // One connection, opened as the service opens it: PostgreSQL keeps plans per connection.
   const sql = openDb(url, { max: 1 })
   t.teardown(() => sql.end())
   const partitions = (await listPartitions(sql)).map(({ name }) => name)

@@ -83,12 +83,12 @@ t.test('a connection that is merely idle is kept', async t => {
   const sql = openDb(url, { max: 1, silenceMs: 1_500 })
   const pid = async () => (await sql<{ pid: number }[]>`select pg_backend_pid() as pid`)[0]?.pid
   const before = await pid()
-  await new Promise(resolve => setTimeout(resolve, 2_000)) // longer than it may be silent
+  await new Promise(resolve => setTimeout(resolve, 2_000)) // longer than silenceMs
   t.equal(await pid(), before)
   await sql.end()
 })
 
-/** Passes bytes on, or, while silent, swallows them as a pulled cable would. */
+/** A proxy that passes bytes on. While `silent`, it drops them, like a pulled cable. */
 async function startProxy(t: Test, to: number): Promise<{ port: number; silent: boolean }> {
   const sockets = new Set<net.Socket>()
   const server = net.createServer(near => {

@@ -1,5 +1,5 @@
-// The short statement for receipts writes what the one that knows everything writes: the same cases go through both, inside
-// one transaction so that even now() is the same, and every column of every table is compared.
+// The short statement for receipts writes the same rows as the general one. All cases run through both, in one transaction,
+// so that even now() is the same. Every column of every table is compared.
 import t, { type Test } from 'tap'
 import { applyMoves, type Applied, type ReceiptRow } from '../../src/db/transitions.ts'
 import type { Sql } from '../../src/db/pool.ts'
@@ -10,9 +10,9 @@ import { standing, undone, written } from '../support/rows.ts'
 
 interface Case {
   state: State
-  /** Of the receipt; the delivery is at its fifth, of a round that began with the third. */
+  /** The attempt of the receipt. The delivery is at attempt 5, in a round that began with attempt 3. */
   attempt: number
-  /** What is there already: alarms that are open, receipts until no more are kept, and more than a minute. */
+  /** The rows before the receipt: open alarms, and receipts, up to more than are kept. `old`: the delivery is over a minute old. */
   before: { alarm: boolean; receipts: number; old: boolean }
 }
 
@@ -47,7 +47,7 @@ const receiptOf = ({ attempt }: Pick<Case, 'attempt'>, n: number): HandledReceip
   receipt: rowOf(n, attempt)
 })
 
-/** All of them, each beside an untouched neighbour; then what was answered and what is stored. */
+/** Stores all cases, each beside a neighbour that must stay untouched, and writes. Returns the answers and all tables. */
 async function story<Asked>(
   sql: Sql,
   cases: readonly Omit<Case, 'attempt'>[],

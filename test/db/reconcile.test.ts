@@ -12,7 +12,7 @@ import { setup } from '../support/setup.ts'
 
 const md5 = (text: string): string => createHash('md5').update(text).digest('hex')
 
-/** As a receiver makes it, by the words of docs/reconcile.md. */
+/** The digest of a receiver, as docs/reconcile.md describes it. */
 function digestOf(taskNos: readonly string[], length: number): Record<string, Digest> {
   const all: Record<string, { count: number; bits: bigint }> = {}
   for (const taskNo of taskNos) {

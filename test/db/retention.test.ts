@@ -47,7 +47,7 @@ t.test('only what is old and at rest goes, with all that hangs on it', async t =
 
 t.test('whatever the clock says, an open task keeps its attempts and its receipts', async t => {
   const { sql } = await testDb(t)
-  // As far back as a uuid v7 goes: to the database it is as if its clock had jumped ahead by half a century.
+  // Near the start of the uuid v7 times. For the database it is as if its clock had jumped ahead by 50 years.
   const ancient = 20_000
   const open = states.filter(state => phaseOf(state) !== null)
   const expected: string[] = []

@@ -96,7 +96,7 @@ t.test('a task costs two indexes and a delivery three: each more is paid for on 
   t.same(
     rows.filter(row => row.table === 'task').map(row => shape(row.def)),
     [
-      // Partial: only a task that has a business key is in them.
+      // Partial: they hold only tasks with a business key.
       '(biz_type, biz_key, id) WHERE (biz_type IS NOT NULL)',
       '(id)',
       '(task_no)',
@@ -108,7 +108,7 @@ t.test('a task costs two indexes and a delivery three: each more is paid for on 
     [
       '(downstream, next_action_at) WHERE (status = 0)',
       '(downstream, task_id) WHERE (status = 2)',
-      // Partial: only a delivery that has an orderingKey is in them.
+      // Partial: they hold only deliveries with an orderingKey.
       "(downstream, ordering_key) WHERE ((\"position\" > 0) AND (phase = ANY (ARRAY['WAITING'::text, 'IN_FLIGHT'::text, 'AWAITING_RECEIPT'::text])))",
       '(task_id, downstream)',
       '(downstream, ordering_key, "position") WHERE (ordering_key IS NOT NULL)'

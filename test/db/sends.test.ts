@@ -1,5 +1,5 @@
-// The narrow statement writes what the wide one writes: the same cases go through both, inside one transaction so that
-// even now() is the same, and every column of every table is compared.
+// The narrow statement for sends writes the same rows as the general one. All cases run through both, in one transaction, so
+// that even now() is the same. Every column of every table is compared.
 import t, { type Test } from 'tap'
 import { applyMoves, type Applied } from '../../src/db/transitions.ts'
 import type { Sql } from '../../src/db/pool.ts'
@@ -28,7 +28,7 @@ interface Case {
   state: (typeof states)[number]
   attempt: number
   end: (typeof ends)[number]
-  /** What is there already: an attempt row by another process, an alarm that is open. */
+  /** The rows before the send: an attempt row by another process, an open alarm. `old`: the delivery is over a minute old. */
   before: { attempt: boolean; alarm: boolean; old: boolean }
 }
 
@@ -44,7 +44,7 @@ const cases: Case[] = states.flatMap(state =>
   )
 )
 
-/** All cases, and another delivery that is an untouched neighbour; then what was answered and what is stored. */
+/** Stores all cases, each beside a neighbour that must stay untouched, and writes. Returns the answers and all tables. */
 async function story(
   sql: Sql,
   write: (sql: Sql, sends: SuccessfulSend[]) => Promise<Applied[]>

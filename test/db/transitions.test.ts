@@ -16,7 +16,7 @@ const at = (state: State, more: Partial<DeliveryState> = {}): DeliveryState => (
   ...more
 })
 
-/** A move with what its state needs. */
+/** A move with the fields that its state needs. */
 const moveOf = (taskId: string, name: MoveName, attempt: number, more: Partial<Move> = {}): Move => ({
   taskId,
   downstream: 'warehouse',
@@ -44,9 +44,9 @@ const failed = (more: Partial<AttemptRow> = {}): AttemptRow =>
     ...more
   })
 
-// Only of an orderingKey: ordering.test.ts.
+// Promote and requeue need an orderingKey: see ordering.test.ts.
 const unkeyed = moveNames.filter(name => name !== 'promote' && name !== 'requeue')
-// A claim is the dispatcher's own statement.
+// A claim has its own statement, in the dispatcher.
 const written = unkeyed.filter(name => name !== 'claim')
 
 t.test('every state × move × attempt is in SQL what it is on paper', async t => {
@@ -76,10 +76,10 @@ t.test('any sequence of moves leads PostgreSQL and the model to the same state',
   const step = fc.record({ name: fc.constantFrom(...unkeyed), back: fc.constantFrom(0, 0, 0, 1, 2) })
   const walks = fc.sample(fc.array(step, { minLength: 10, maxLength: 25 }), { numRuns: 60, seed: 20 })
   const start: DeliveryState = { state: 'WAITING', attempt: 0, triesLeft: 30, lost: 0, roundFrom: 1 }
-  // Half of them wait for others first.
+  // Half of the deliveries start BLOCKED.
   const models = walks.map((_, n): DeliveryState => (n % 2 ? start : { ...start, state: 'BLOCKED' }))
   const ids = await Promise.all(models.map(model => standing(sql, model)))
-  // All walks take their nth step in one batch, as in life.
+  // All walks take their nth step in one batch, as in production.
   for (let n = 0; n < 25; n++) {
     const moves: Move[] = []
     const expected: (DeliveryState | null)[] = []
@@ -106,7 +106,7 @@ t.test('any sequence of moves leads PostgreSQL and the model to the same state',
       done.map(one => one !== 'stale'),
       expected.map(one => one !== null)
     )
-    // The others' clocks are in an hour, so that only these are due.
+    // All other deliveries are due in an hour, so that only these are due now.
     await sql`update delivery set next_action_at = now() + interval '1 hour' where status = 0`
     await sql`update delivery set next_action_at = now() where task_id = any(${claims.map(index => ids[index]!)}::uuid[])`
     const claimed = await claimDue(sql, [{ downstream: 'warehouse', room: 1_000, leaseMs: 3_600_000 }], null)
@@ -140,7 +140,7 @@ t.test('two who decide the same at once: the slower one touches nothing', async 
     ])
     const moved = done.flat().filter(one => one !== 'stale')
     const { standing: now } = await stored(sql, id)
-    // A lease that is lost first may still be followed by the receipt, never the other way round.
+    // The receipt may still move a delivery after its lease was lost. A lost lease never moves it after the receipt.
     t.ok(moved.length === 1 || (moved.length === 2 && now.state === 'HANDLED'), done.flat().join())
     if (done[2][0] === 'moved') t.equal(now.state, 'HANDLED')
   }
@@ -181,7 +181,7 @@ t.test(
       { move: moveOf(ids[1]!, 'redeliver', 5) }
     ])
     t.same(await open(), [ids[2]])
-    // The new round fails before it is even claimed: the same attempt number, and people hear of it again.
+    // The new round fails before its first claim, with the same attempt number. The alarm must be sent again.
     await sql`update alarm set sent_at = now(), tries = 3`
     await applyMoves(sql, [{ move: moveOf(ids[1]!, 'fail', 5, { reason: 'EXPIRED' }) }])
     t.same((await open()).toSorted(), ids.slice(1).toSorted())
