@@ -69,7 +69,7 @@ for (const [name, open] of [
       t.same(await takenBy('worker-1'), first?.deliveries)
       t.same(await takenBy('worker-2'), second?.deliveries)
       t.same(await takenBy('worker-3'), [])
-      // Ends the one and takes the next in one round trip.
+      // The end of this job and the take of the next share one round trip.
       const ended = first?.done()
       const third = await mine.take()
       await ended
@@ -106,7 +106,7 @@ for (const [name, open] of [
       const watch = stopwatch(t)
       const took: number[] = []
       for (let i = 0; i < 20; i++) {
-        // Without work for a moment, so that the worker blocks.
+        // The pause leaves the worker without work, so that it blocks.
         await new Promise(resolve => setTimeout(resolve, 30))
         const began = watch()
         await jobQueue.add(queuedDeliveries('shop', 1, i))
@@ -114,7 +114,7 @@ for (const [name, open] of [
         took.push(watch() - began)
       }
       const median = took.toSorted((a, b) => a - b)[10] ?? Infinity
-      // Who looks from time to time does so every few seconds.
+      // A worker that only polls does so every few seconds.
       t.ok(median < 500, `median ${median} ms`)
     })
 
@@ -133,7 +133,7 @@ for (const [name, open] of [
       const shop = downstream('shop')
       const backend = await openTestBackend(t, where, ['shop'])
       const strange: unknown[] = [{}, 'text', [1, 2], [['task-1']], [['task-2', 'x']], [['good', 3], null]]
-      // The types keep us from adding them; the queue would not.
+      // The types forbid these jobs. The queue itself accepts them.
       for (const data of strange) await backend.add('shop', [data as [string, number][]])
       const worker = work(t, backend, [shop])
       await worker.got(1)
@@ -171,7 +171,7 @@ for (const [name, open] of [
         over++
       })
       await jobQueue.add(queuedDeliveries('shop', 3))
-      await worker.got(2) // one at a time, and the next one ready
+      await worker.got(2) // one runs, and the next is ready
       const stopped = worker.stop()
       t.equal(over, 0)
       for (const release of releases) release()
@@ -237,7 +237,7 @@ t.test('a worker that died leaves its job: nobody runs it again, and it leaves t
   const backend = await openTestBackend(t, { redisUrl: redis.url }, ['shop'], { prefix })
   const jobQueue = openTestQueue(t, backend, [shop], undefined, patientMs)
   await jobQueue.add(queuedDeliveries('shop', 1))
-  // The dead worker: takes the job and is never heard of again.
+  // This worker takes the job and then does nothing more, like a dead one.
   const dead = await backend.consumer('shop', { lockMs: 100, onError: () => {} })
   t.ok(await dead.take())
   await dead.close()
@@ -249,7 +249,7 @@ t.test('a worker that died leaves its job: nobody runs it again, and it leaves t
   t.equal(await queue.getActiveCount(), 1)
   await until('the lock is over', async () => (await client.exists(`${prefix}:shop:1:lock`)) === 0)
 
-  // A worker looks for stalled jobs as it starts; the first look marks, the next one finds.
+  // A worker looks for stalled jobs at its start. The first look marks the job, the second removes it.
   for (const look of [1, 2]) {
     await client.del(`${prefix}:shop:stalled-check`)
     const worker = work(t, backend, [shop])

@@ -3,7 +3,7 @@ import type { Backend, DeliveryRef } from '../../src/queue/backend.ts'
 import { stopwatch } from '../support/stopwatch.ts'
 import { downstream, queuedDeliveries, openTestQueue, recordingLog, until } from './setup.ts'
 
-/** A backend that does what the test says, and notes what it was asked. */
+/** A backend that the test controls. It records its calls. */
 function fakeBackend(clock = (): number => performance.now()) {
   const flights: { jobs: DeliveryRef[][]; land: () => void; fail: (error: Error) => void }[] = []
   const pings: number[] = []
@@ -137,7 +137,7 @@ t.test(
 t.test(
   'a queue that is lost just after the ping that brought another back is pinged for as well',
   async t => {
-    // In which of the microtasks after the answer it is lost is not for us to choose: each of them must do.
+    // The queue may be lost in any of the microtasks after the answer. The test tries each.
     for (let after = 0; after <= 12; after++) {
       const { fake, backend } = fakeBackend()
       let pong: (() => void) | undefined

@@ -81,7 +81,7 @@ t.test('no second sees more starts than perSecond, and in the long run nearly as
     let clock = 0
     const limit = limiter({ concurrency: 1e9, perSecond, share: alone, now: () => clock })
     const at: number[] = []
-    // The clock is ours: each step asks for as many as there are. What has to wait is let go by its signal.
+    // The test controls the clock. Each step takes slots until one would have to wait. The signal ends that wait.
     for (clock = 0; clock < 10_000; clock += 1) {
       for (;;) {
         const signal = new AbortController()

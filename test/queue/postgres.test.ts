@@ -65,7 +65,7 @@ t.test(
     await well()
     for (let round = 0; round < 3; round++) {
       let ended = 0
-      // What was under way may come through before the first of the new connections is there.
+      // The last delivery may have arrived over an old connection, before the first new connection is open.
       await until('there are connections to end', async () => {
         const rows = await sql`
           select pg_terminate_backend(pid) from pg_stat_activity

@@ -15,7 +15,7 @@ function clocked(more: Partial<Parameters<typeof prefetchWindow>[0]> = {}) {
   const window = prefetchWindow({ ...limits, ...more }, () => ms)
   return {
     window,
-    /** A worker here takes so many, and starts them. */
+    /** A worker of this process takes and starts `deliveries`. */
     starts(deliveries: number) {
       window.taken(deliveries)
       for (let i = 0; i < deliveries; i++) window.started()
@@ -71,7 +71,7 @@ t.test('where no worker runs, what was added and is not there any more was start
   const { window, count } = clocked()
   for (let i = 0; i < 10; i++) {
     window.added(200, 4)
-    count(i < 5 ? (i + 1) * 4 : 20) // the first second nothing started
+    count(i < 5 ? (i + 1) * 4 : 20) // nothing starts in the first second
   }
   t.equal(Math.round(window.perSecond()), 1000)
   t.equal(window.waiting(), 1000)
@@ -144,7 +144,7 @@ t.test('a flush of what waited too long is no pace', async t => {
       count((i + 1) * 8)
     }
     t.equal(Math.round(window.size()), 10_000, '3,000 a second')
-    // From now on nothing starts; 4,000 wait until their leases are nearly over, and leave all at once.
+    // From now on nothing starts. 4,000 deliveries wait until their leases are nearly over, and leave all at once.
     for (let i = 0; i < 60; i++) count(80)
     t.equal(window.size(), 100)
     if (worker === 'here') window.taken(4000)

@@ -19,7 +19,7 @@ import {
 
 const shop = downstream('shop')
 
-// The promise under every fault: nothing of ours dies of it, and nothing is said in vain.
+// Under every fault, no error of Ackbox stays unhandled.
 const unhandled: unknown[] = []
 process.on('unhandledRejection', reason => unhandled.push(reason))
 process.on('uncaughtException', error => unhandled.push(error))
@@ -28,7 +28,7 @@ t.afterEach(() => {
 })
 t.setTimeout(600_000)
 
-/** A service with workers, as it runs; `again` adds as the dispatcher does until everything was taken. */
+/** A queue and its workers, connected as in a service. */
 async function service(t: Test, redisUrl: string) {
   const log = recordingLog()
   const backend = await openTestBackend(t, { redisUrl }, ['shop'], { log: log.log })
@@ -41,7 +41,7 @@ async function service(t: Test, redisUrl: string) {
     jobQueue,
     worker,
     one: (): ClaimedDelivery[] => queuedDeliveries('shop', 1, made++),
-    /** Adds one delivery after the other until one has come through to a worker. */
+    /** Adds one delivery after the other until a worker gets one. */
     well: async (ms = 60_000) => {
       const before = worker.deliveries().length
       await until(
@@ -140,7 +140,7 @@ t.test('FLUSHALL and SCRIPT FLUSH in full work: what was there is gone, what com
     Array.from({ length: 20 }, (_, i) => jobQueue.add(queuedDeliveries('shop', 200, 1000 + i * 200)))
   )
   await client.flushall()
-  // A busy machine may not have taken all of them in time: whoever adds gets them back, and adds them again.
+  // On a busy machine some adds may run out of time. They return their deliveries, which are added again.
   let left = (await adding).flat()
   await until('all are taken', async () => (left = await jobQueue.add(left)).length === 0)
   await well()

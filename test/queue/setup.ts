@@ -9,7 +9,7 @@ import { runWorkers, type Job } from '../../src/queue/worker.ts'
 
 let prefixes = 0
 
-/** A prefix nobody else uses, so that test files share one Redis. */
+/** A unique prefix, so that test files can share one Redis. */
 export const ownPrefix = () => `t${process.pid}-${++prefixes}`
 
 export const downstream = (name: string, more: Partial<QueueDownstream> = {}): QueueDownstream => ({
@@ -28,7 +28,7 @@ export interface Line {
   fields: Record<string, unknown>
 }
 
-/** A log that can be waited for. */
+/** A log that keeps its lines. A test can wait for a line. */
 export function recordingLog() {
   const lines: Line[] = []
   const events = new EventEmitter()
@@ -67,7 +67,7 @@ export async function openTestBackend(
   return backend
 }
 
-/** For tests that are not about how long an add may take: a busy machine takes longer. */
+/** For tests that do not check the time limit of an add: on a busy machine an add takes longer. */
 export const patientMs = 300_000
 
 export function openTestQueue(
@@ -82,7 +82,7 @@ export function openTestQueue(
   return jobQueue
 }
 
-/** Workers that note what they were given; `run` decides how long a job holds its place. */
+/** Workers that record their jobs. A job holds its slot until `run` ends. */
 export function work(
   t: Test,
   backend: Backend,
@@ -114,14 +114,14 @@ export function work(
     jobs,
     deliveries,
     stop: stopped,
-    /** When that many deliveries have come. */
+    /** Waits until `count` deliveries have arrived. */
     async got(count: number) {
       while (deliveries().length < count) await once(events, 'job')
     }
   }
 }
 
-/** For what tells nobody when it happens: a count, a status. Fails the test after `ms`. */
+/** Polls a value that sends no event, such as a count or a status. Fails the test after `ms`. */
 export async function until(
   what: string,
   check: () => boolean | Promise<boolean>,

@@ -3,7 +3,7 @@ import type { Backend, JobConsumer } from '../../src/queue/backend.ts'
 import { runWorkers } from '../../src/queue/worker.ts'
 import { downstream, recordingLog } from './setup.ts'
 
-/** A queue in which nothing ever comes. */
+/** The consumer of a queue that stays empty. */
 function emptyConsumer(onTake: () => void): JobConsumer {
   let end = (): void => {}
   return {
@@ -39,7 +39,7 @@ t.test('more than ten downstreams were told to be a memory leak, in the midst of
       await ended
     })
   })
-  // Node tells of it in the next turn.
+  // Node emits the warning in the next turn of the event loop.
   await new Promise(resolve => setImmediate(resolve))
   t.same(
     warnings.map(warning => warning.message),
