@@ -12,7 +12,7 @@ t.test(
       compared.push([Buffer.from(a as Buffer), Buffer.from(b as Buffer)])
       return honest(a, b)
     }
-    // What imported it by name sees the new one too.
+    // Modules that imported it by name now also use the replacement.
     syncBuiltinESMExports()
     t.teardown(() => {
       crypto.timingSafeEqual = honest

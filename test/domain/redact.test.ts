@@ -13,7 +13,7 @@ const token = tokens({ current: 'a secret' }).issue({
 const mac = token.slice(token.lastIndexOf('.') + 1)
 const sign = signer([`whsec_${Buffer.alloc(32, 7).toString('base64')}`])
 
-/** One whose base64 has what encodings change, a plus and a slash. */
+/** A signature whose base64 has a plus and a slash, which encodings change. */
 function signature(): string {
   for (let n = 0; ; n++) {
     const made = sign('msg', 1_700_000_000 + n, '{}')
@@ -91,7 +91,7 @@ for (const [name, encode] of utf16) {
             before.toString('latin1')
           )
         }
-        // Cut off anywhere, also in the midst of a character: what is left of it is not shown either.
+        // The secret is cut off anywhere, also inside a character. Its rest must not be shown either.
         const whole = encode(secret)
         for (let cut = 1; cut < 24; cut++) {
           const left = Buffer.from(redactBytes(whole.subarray(0, -cut)))

@@ -90,7 +90,7 @@ t.test('the wait after a try is chosen by the tries that counted, not by the att
     [4, 3, 2, 1].map(after),
     [1_000, 60_000, 300_000, 300_000].map(afterMs => ({ move: 'retry', afterMs }))
   )
-  // A limit that a deploy made smaller than what is left must not ask for the wait before the first try.
+  // A deploy may make the limit smaller than triesLeft. The index of the wait must not fall below the first.
   t.same(after(50), { move: 'retry', afterMs: 1_000 })
 })
 

@@ -17,7 +17,7 @@ import { printStates } from '../../src/domain/states-page.ts'
 import { statusNumber } from '../../src/domain/types.ts'
 import { apply, type DeliveryState } from '../support/model.ts'
 
-// Written by hand from the picture in the design, and not from the table: from state to state by move.
+// For each move, its states before and after. Written by hand from the drawing in the design, not from the table.
 const drawn: { [move in MoveName]: { [from in State]?: State } } = {
   claim: { WAITING: 'IN_FLIGHT' },
   unblock: { BLOCKED: 'WAITING' },
@@ -137,7 +137,7 @@ t.test('docs/states.md is what the table prints', async t => {
   t.equal(readFileSync('docs/states.md', 'utf8'), printStates())
 })
 
-// Everything that can happen to a delivery, as its owners would decide it, in any order.
+// All results of an attempt. The owners of a delivery decide on them, in any order.
 const happenings: AttemptResult[] = [
   { kind: 'delivered' },
   { kind: 'delivered', handled: true },
@@ -206,7 +206,7 @@ t.test('whatever happens, in whatever order, a delivery keeps its promises', asy
             limit: limitOf(retryTimes, policy)
           }
         } else {
-          // As in life: an answer and a lost lease come in flight, a missing receipt and its word while one is owed.
+          // Answers and lost leases happen only IN_FLIGHT. Receipts and missing receipts happen only AWAITING_RECEIPT.
           const { what } = one
           const owed = what.kind === 'no_receipt' || what.kind === 'receipt'
           if (now.state !== (owed ? 'AWAITING_RECEIPT' : 'IN_FLIGHT')) continue
@@ -220,7 +220,7 @@ t.test('whatever happens, in whatever order, a delivery keeps its promises', asy
         if (move.name === 'redeliver' || move.name === 'repeat') rounds++
         if (after.attempt < now.attempt) throw new Error('an attempt number fell')
         if (after.triesLeft < 0) throw new Error('more tries than it had')
-        // Or PostgreSQL's CHECK would refuse the claim, and everything else with it.
+        // Otherwise a CHECK of PostgreSQL would refuse the claim and its whole batch.
         if (after.state === 'WAITING' && after.triesLeft < 1)
           throw new Error('it waits for a try that it has not')
         if (after.roundFrom > after.attempt + 1) throw new Error('a round from the future')

@@ -76,7 +76,7 @@ const rows: Row[] = [
     /^Attempt 2 is on its way: no answer yet; without one it counts as lost in 42 s\.$/,
     /尚无响应；若无响应，将在 42 秒后按丢失处理。/
   ],
-  // Whoever had it is dead.
+  // The worker that had it is dead.
   [
     { ...waiting, phase: 'IN_FLIGHT' },
     { workers: 0 },
@@ -128,9 +128,9 @@ const rows: Row[] = [
     /^没有运行中的 dispatcher。$/
   ]),
   [delivered, { dispatchers: 0 }, 'RECEIPT', /due in 18 s/, /应在 18 秒内收到回执/],
-  // A pause is said first: nothing else would help.
+  // A pause comes first: no other change would help.
   [waiting, { paused, workers: 0, hasHandler: false }, 'PAUSED', /paused/, /暂停/],
-  // Its worker has it: that it is paused now changes nothing for it.
+  // A worker is sending it: the pause does not stop that attempt.
   [{ ...waiting, phase: 'IN_FLIGHT' }, { paused }, 'ANSWER', /on its way/, /正在进行/]
 ]
 
