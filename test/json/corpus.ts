@@ -1,6 +1,6 @@
 const pair = String.fromCodePoint(0x1f600)
 
-/** JSON that must be taken, after the kinds of JSONTestSuite's `y_` files; the corpus itself is our own. */
+/** JSON that must be accepted. It has the kinds of the `y_` files of JSONTestSuite, but the texts are our own. */
 export const good: [story: string, text: string][] = [
   ['an empty array', '[]'],
   ['an array that ends in spaces', '[] '],
@@ -60,7 +60,7 @@ export const good: [story: string, text: string][] = [
   ['a line feed at the end', '["a"]\n']
 ]
 
-/** What is no JSON, after the kinds of JSONTestSuite's `n_` files; as bytes where it is not UTF-8 either. */
+/** Texts that are not JSON, of the kinds of the `n_` files of JSONTestSuite. Bytes if they are not UTF-8 either. */
 export const bad: [story: string, text: string | number[]][] = [
   ['nothing', ''],
   ['a space', ' '],
@@ -179,7 +179,7 @@ export const bad: [story: string, text: string | number[]][] = [
   ['50,000 opening objects', '[{"":'.repeat(50_000)]
 ]
 
-/** JSON, but not I-JSON: JSON.parse takes it, and something is lost or cannot be stored. */
+/** JSON, but not I-JSON: JSON.parse accepts it, but a value is lost or cannot be stored. */
 export const uncarried: [story: string, text: string][] = [
   ['an escaped U+0000', '["\\u0000"]'],
   ['an escaped U+0000 in a name', '{"foo\\u0000bar":42}'],
@@ -201,7 +201,7 @@ export const uncarried: [story: string, text: string][] = [
   ['a name twice, and what it named was large', '{"a":{"b":1,"c":2},"d":1,"a":{"b":1}}']
 ]
 
-/** Strings that have broken programs: each must come through untouched. */
+/** Strings that have broken programs. Each must stay unchanged. */
 export const naughty: string[] = [
   '',
   'undefined',

@@ -1,5 +1,5 @@
-// A hostile request must not hold up the others: 50 ms of event loop at most. Measured as the shortest of several runs, for
-// the tests share their processors; twice the bound still tells a reader that looks at each byte too often.
+// A hostile request may block the event loop for 50 ms at most. The tests share their processors, so the shortest of several
+// runs counts. Four times the bound still detects a reader that looks at each byte too often.
 import t from 'tap'
 import { readBatch } from '../../src/json/reader.ts'
 
@@ -35,7 +35,7 @@ for (const [name, text] of Object.entries(hostile)) {
   })
 }
 
-/** ms of a processor between two turns of the event loop while it is read: a wait for the processor is nobody's fault. */
+/** The most CPU time, ms, between two turns of the event loop during the read. A wait for the processor does not count. */
 async function longestHold(bytes: Uint8Array): Promise<number> {
   let longest = 0
   let since = process.cpuUsage()
@@ -48,7 +48,7 @@ async function longestHold(bytes: Uint8Array): Promise<number> {
     await new Promise(resolve => setImmediate(resolve))
     since = process.cpuUsage()
   }
-  await readBatch(bytes, turn).catch(() => {}) // refused or read, both may take their time
+  await readBatch(bytes, turn).catch(() => {}) // a refusal is measured like a read
   look()
   return longest
 }

@@ -319,7 +319,7 @@ t.test('an error never carries more than 200 escaped characters of the input', a
   t.equal(problemOf(`{"a":{"${long}":{"b":x}}}`).pointer, '/a', 'the pointer ends where it would get long')
 })
 
-/** JSON texts with all the freedom that JSON gives: white space, escapes, odd numbers, any name. */
+/** Random JSON texts with white space, escapes, odd numbers and any name. */
 const space = fc.string({ unit: fc.constantFrom(' ', '\t', '\n', '\r'), maxLength: 2 })
 const character = fc.oneof(
   {
@@ -414,7 +414,7 @@ t.test('a text that somebody damaged is refused, or is JSON still and read alike
         try {
           t.same(readJson(damaged, 'task').value, parsed)
         } catch (error) {
-          // Two members of one name, a lone surrogate, a number beyond a double: JSON, but no I-JSON.
+          // Duplicate names, lone surrogates and numbers beyond a double are JSON, but not I-JSON.
           t.match(error, { code: 'NOT_I_JSON' })
         }
       }
