@@ -6,7 +6,7 @@ import { hasEnded, processIdentity } from '../../src/runtime/process-identity.ts
 
 const mine = processIdentity()
 const place = (mine ?? '').split(' ').slice(0, -2).join(' ')
-// Only where the kernel tells: elsewhere nobody is ever said to have ended.
+// It needs /proc. Without it no process is ever reported as ended.
 const skip = mine === null && 'no /proc'
 
 t.test('a process that runs has not ended, nor has one that is stopped', { skip }, async t => {

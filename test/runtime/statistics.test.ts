@@ -3,14 +3,14 @@ import { openStatistics, type Counts } from '../../src/runtime/statistics.ts'
 
 const minute = 60_000_000
 
-/** What is written, as the table would have it: the last row of a minute counts. */
+/** The written rows, as the table stores them: the last row of a minute counts. */
 function table() {
   const rows = new Map<number, number>()
   return {
     rows,
     async write(counts: readonly Counts[]) {
       const minutes = counts.map(one => one.minute)
-      // PostgreSQL: ON CONFLICT DO UPDATE cannot affect a row a second time.
+      // In PostgreSQL, ON CONFLICT DO UPDATE cannot change a row twice in one statement.
       if (new Set(minutes).size < minutes.length) throw new Error('a minute twice')
       for (const one of counts) rows.set(one.minute, one.attempts)
     }

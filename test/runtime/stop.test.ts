@@ -3,7 +3,7 @@ import path from 'node:path'
 import t from 'tap'
 
 const stop = path.resolve(import.meta.dirname, '../../src/runtime/stop.js')
-/** Says what it is asked, and ends at the second time. */
+/** Prints each request to stop, and ends at the second. */
 const program = `
   import { onStop } from ${JSON.stringify(stop)}
   let asked = 0
@@ -14,7 +14,7 @@ const program = `
   setInterval(() => {}, 1_000)
   console.log(process.pid)`
 
-/** What the program said: `act` is called with its pid and the pid of the shell that started it. */
+/** The lines that the program printed. `act` gets its pid and the pid of the shell that started it. */
 async function said(
   env: Record<string, string>,
   act: (pid: number, shell: number) => void
@@ -40,7 +40,7 @@ t.test('without npm each signal is a request', async t => {
 
 t.test('under npm a signal and its echo are one request, and the end of npm is one', async t => {
   const signals = await said({ npm_lifecycle_event: 'npx' }, (pid, shell) => {
-    // Both are there when it goes on, however busy the machine is.
+    // Both signals are pending when the program continues, even on a busy machine.
     for (const signal of ['SIGSTOP', 'SIGINT', 'SIGTERM', 'SIGCONT']) process.kill(pid, signal)
     process.kill(shell, 'SIGKILL')
   })

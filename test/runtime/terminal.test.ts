@@ -85,9 +85,9 @@ t.test(
       messageBody: { orderId: '1001', cents: 4200 }
     }
     t.equal((await call(`http://127.0.0.1:${port}/tasks`, task)).status, 201)
-    // The demo receiver is busy at times. At times its answer is the receipt: the line then says how long it took.
+    // The demo receiver sometimes answers that it is busy. If its answer is the receipt, the line has a time instead of `by receipt`.
     await shown.said(/HANDLED {2}hello-1 → warehouse, attempt \d+, (?:by receipt|\d+ ms)/)
-    // A killed terminal would leave the service to itself, and the service its PostgreSQL.
+    // SIGKILL for the terminal would leave the service and its PostgreSQL running.
     await shown.stop('SIGTERM')
   }
 )
