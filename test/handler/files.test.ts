@@ -18,7 +18,7 @@ t.test(
     writeFileSync(join(root, 'handlers/kept.ts'), '')
     for (const name of ['kept.js', 'kept.js.map', 'kept.d.ts', 'deleted.js'])
       writeFileSync(join(root, 'dist/handlers', name), '')
-    // It looks around from where it lies, so it must lie in that project.
+    // The module finds the project by its own path, so it must be inside that project.
     for (const file of ['handler/files.js', 'runtime/package.js'])
       copyFileSync(join(import.meta.dirname, '../../src', file), join(root, 'dist/src', file))
     const copy = join(root, 'dist/src/handler/files.js')

@@ -11,7 +11,7 @@ const http = "transport: 'http', request: ({ raw }) => ({ url: url`https://a.exa
 const handler = (code: string, downstreams: string, rest = '') =>
   `${head}export default defineHandler({ messageCode: '${code}', body: z.object({ id: z.string() }), downstreams: { ${downstreams} }${rest} })`
 
-/** A folder of handlers outside of the project, where nothing of ours resolves by itself. */
+/** A folder of handlers outside the project. Node resolves none of our packages from there. */
 function folder(t: Test, files: Record<string, string>): string {
   const dir = mkdtempSync(join(tmpdir(), 'handlers-'))
   t.teardown(() => rmSync(dir, { recursive: true }))

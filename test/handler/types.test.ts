@@ -5,7 +5,7 @@ import { dirname, join } from 'node:path'
 import t from 'tap'
 import { plainNode } from '../support/service.ts'
 
-// A user's project: its own folder, `ackbox` in node_modules, the compiler as strict as ours.
+// The project of a user: its own folder, `ackbox` in node_modules, a compiler as strict as ours.
 const options = {
   target: 'es2023',
   module: 'nodenext',
@@ -72,7 +72,7 @@ const good = {
   )
 }
 
-// Each bad file, and what its one error must say: the wrong word, and the right one.
+// Each bad file, and the text that its one error must have: the wrong word and the right word.
 const bad: Record<string, [source: string, says: RegExp]> = {
   'field.ts': [
     handler(`${request}, limits: { concurrency: 5 }`),
@@ -181,7 +181,7 @@ t.test('the compiler teaches how to write a handler', async t => {
   )
 
   const said = await compile(join(root, 'node_modules/typescript/bin/tsc'), folder)
-  // One error is one line that starts with its file, and the indented lines under it.
+  // An error is a line that starts with its file, and the indented lines under it.
   const errors = said.split(/\n(?=\S)/)
   const of = (file: string) => errors.filter(error => error.startsWith(`${file}(`))
 
@@ -208,7 +208,7 @@ function compile(tsc: string, folder: string): Promise<string> {
 
 function projectRoot(): string {
   let folder = import.meta.dirname
-  // The sources, also when this runs compiled.
+  // The folder with the sources, also if this test runs compiled.
   while (!existsSync(join(folder, 'src/handler/define.ts')) && folder !== dirname(folder))
     folder = dirname(folder)
   return folder === '/' ? process.cwd() : folder
