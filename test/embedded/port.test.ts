@@ -40,7 +40,7 @@ t.test('this very one is taken once, and not where somebody listens there', asyn
 const noAbstract = process.platform === 'linux' ? false : 'only Linux has abstract sockets'
 t.test('no port is given to two processes that live at once', { skip: noAbstract }, async t => {
   const ours = await Promise.all(Array.from({ length: 200 }, () => freePort()))
-  // 800 of 12,000 ports: that none of 200 is among them by chance alone happens once in 700,000 runs.
+  // 800 of 12,000 ports: by chance alone, none of the 200 is among them once in 700,000 runs.
   const module = path.resolve(import.meta.dirname, '../../src/embedded/port.js')
   const draw = `
     import { freePort } from ${JSON.stringify(module)}

@@ -30,7 +30,7 @@ const holderFile = path.join(path.dirname(fileURLToPath(import.meta.url)), '../s
 const program = path.join(path.dirname(holderFile), '../../src/cli/ackbox.js')
 const root = process.getuid?.() === 0
 
-t.setTimeout(600_000) // each first start makes a whole database, and the machine may be busy
+t.setTimeout(600_000) // each first start creates a whole database, and the machine may be busy
 
 t.test('the first start makes a database within seconds, the next one finds everything again', async t => {
   const dataDir = folder(t)
@@ -40,13 +40,13 @@ t.test('the first start makes a database within seconds, the next one finds ever
   await query(first.url, `create table note (text text); insert into note values ('kept')`)
   await first.stop()
   await first.stop()
-  // Dead, but perhaps not yet taken from the table of processes.
+  // The process is dead, but may still be in the process table.
   for (let i = 0; isAlive(first.pid) && i < 500; i++) await new Promise(resolve => setTimeout(resolve, 10))
   t.notOk(isAlive(first.pid))
   const second = await startEmbedded({ dataDir })
   t.match(await query(second.url, 'select text from note'), [{ text: 'kept' }])
   await second.stop()
-  // Any program of this machine may take a port that is free for a moment; not three times in a row.
+  // Another program may take the port while it is free, but not three times in a row.
   const ports = [first.port, second.port]
   for (const _ of [1, 2, 3]) {
     const again = await startEmbedded({ dataDir })
@@ -244,7 +244,7 @@ t.test(
     const first = await startEmbedded({ dataDir })
     t.equal(fs.statSync(`/proc/${first.pid}`).uid, nobody, 'whose account is known')
     await first.stop()
-    // As a volume that another machine has filled: here nobody has that number.
+    // Like a volume from another machine: no user here has this number.
     const data = path.join(dataDir, 'postgres')
     spawnSync('chown', ['-R', '12345:12345', data])
     const second = await startEmbedded({ dataDir })
@@ -275,7 +275,7 @@ function canRename(): boolean {
   return spawnSync('unshare', ['--user', '--map-user=70', '--map-group=70', 'true']).status === 0
 }
 
-/** Some other user can read this very project. */
+/** True if another user can read this project. */
 function isOpen(): boolean {
   const other = { uid: 65_534, gid: 65_534, stdio: 'ignore' } as const
   return (
@@ -311,7 +311,7 @@ t.test(
   }
 )
 
-/** As `npm start` would be started by a shell: leader of its own process group. */
+/** A process that leads its own process group, like `npm start` in a shell. */
 async function holder(t: Test, dataDir: string, user: { uid?: number; gid?: number } = {}) {
   const child: ChildProcess = spawn(plainNode[0], [...plainNode.slice(1), holderFile, dataDir], {
     ...user,
