@@ -1,4 +1,4 @@
-// What the judge takes for a cause: a kill, a stop, a neighbour, a machine that does not work. Never that it was soon after.
+// The causes that the judge accepts: a kill, a stop, a neighbour, a machine that stood still. Nearness in time is not a cause.
 import t from 'tap'
 import type { Arrival, Fault, History, SeenDelivery } from '../../chaos/history.ts'
 import { judge } from '../../chaos/judge.ts'
@@ -256,7 +256,7 @@ t.test(
   }
 )
 
-/** Both were answered and have their rows; the second went when the lease of the first was over. */
+/** Both attempts were answered and have their rows. The second was sent after the lease of the first ended. */
 const sentTwice = (faults: Fault[]) =>
   takenAlong({}, {}, { faults, tasks: [task({ attempt: 2, attempts: delivered(2), handledAt: iso(4_020) })] })
 

@@ -26,7 +26,7 @@ const noRedis =
   '{"msg":"redis.unreachable"}\nackbox: Redis at 127.0.0.1:6379 cannot be reached: check REDIS_URL, and that the server is up\n'
 const other = (n: number) => arrival({ taskNo: 'b', at: start + n })
 
-/** Two tasks of one key, of which the first was HANDLED at 70. */
+/** Two tasks of one key. The first was HANDLED at 70. */
 function inOrder(about: { secondAt: number; sequence?: number; secondPostedAt?: number }): History {
   const { secondAt, sequence = 2, secondPostedAt = 5 } = about
   const key = { orderingKey: 'k' }
@@ -36,7 +36,7 @@ function inOrder(about: { secondAt: number; sequence?: number; secondPostedAt?: 
       { ...planned, ...key },
       { ...planned, ...key, taskNo: 'b' }
     ],
-    // Where the second was taken first, it ought to stand first.
+    // If the second was accepted first, it should have the first position.
     calls: [call('first', 201), posted],
     arrivals: [
       arrival({ sequence: 1 }),
@@ -46,7 +46,7 @@ function inOrder(about: { secondAt: number; sequence?: number; secondPostedAt?: 
   })
 }
 
-/** Each guilty history with the one charge that it must bring, and an innocent one beside it. */
+/** Each guilty history, with the one charge that it must bring, and a similar innocent history. */
 const stories: [charge: keyof typeof charges, guilty: History, innocent: History][] = [
   [
     'lost',
@@ -88,7 +88,7 @@ const stories: [charge: keyof typeof charges, guilty: History, innocent: History
   [
     'unaccounted',
     history({ tasks: [task({ attempts: [] })] }),
-    // Its worker was killed before it could write it down, and another sent it again.
+    // Its worker was killed before it wrote the attempt, and another worker sent it again.
     takenAlong()
   ],
   ['unaccounted', history({ tasks: [task({ attempt: 0, attempts: rows(1) })] }), history()],
@@ -187,7 +187,7 @@ const stories: [charge: keyof typeof charges, guilty: History, innocent: History
       arrivals: [arrival({ at: start + 20_000, answeredAt: start + 20_010 })],
       tasks: [task({ handledAt: iso(20_020) })]
     }),
-    // PostgreSQL was gone meanwhile, and 6.5 s are promised from when it was back.
+    // PostgreSQL was away. The promised 6.5 s begin when it is back.
     history({
       arrivals: [arrival({ at: start + 20_000, answeredAt: start + 20_010 })],
       tasks: [task({ handledAt: iso(20_020) })],
@@ -202,7 +202,7 @@ const stories: [charge: keyof typeof charges, guilty: History, innocent: History
       exits: [exit({ code: null, signal: 'SIGKILL', by: 'kill' })]
     })
   ],
-  // It was started while Redis was gone, and ended for another reason; or for that one.
+  // Both started while Redis was away. The first ended for another reason, the second because of Redis.
   [
     'crashed',
     history({
@@ -258,7 +258,7 @@ const stories: [charge: keyof typeof charges, guilty: History, innocent: History
       ],
       faults: [fault('rolling', -1_000, 5_000)]
     }),
-    // It was over when the restart began.
+    // The 503 came before the restart began.
     history({
       calls: [
         {

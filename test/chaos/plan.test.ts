@@ -80,7 +80,7 @@ t.test('a failover comes once a run, after the other faults and before the rolli
   for (const fault of ['failover', 'sentinel'] as const)
     for (let seed = 0; seed < 20; seed++) {
       const profile = { ...quick, ...faultProfile(fault) }
-      // Long enough for several cycles.
+      // 300 s are long enough for several cycles.
       for (const seconds of [profile.seconds, 300]) {
         const faulty = planNemesis(seed, { ...profile, seconds, queue: 'redis' })
         const its = fault === 'failover' ? 'postgres.failover' : 'redis.failover'

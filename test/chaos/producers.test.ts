@@ -59,7 +59,7 @@ const withReceipt = (at: number) =>
     receipts: [receipt({}, { at: start + at })]
   })
 
-/** Each guilty history with the one charge that it must bring, and an innocent one beside it. */
+/** Each guilty history, with the one charge that it must bring, and a similar innocent history. */
 const stories: [title: string, charge: Charge, guilty: ProducerHistory, innocent: ProducerHistory][] = [
   ['committed, and it never arrived', 'lost', history({ arrivals: [] }), history()],
   ['it arrived, and nobody committed it', 'unexpected', history({ orders: [] }), history()],

@@ -1,4 +1,4 @@
-// The judge of the receivers can fail, and for what its mutant breaks.
+// The judge of the receivers can find faults, including the fault of its mutant.
 import t from 'tap'
 import { mutants } from '../../chaos/mutants.ts'
 import { judgeReceivers, type ReceiverHistory } from '../../chaos/receivers/judge.ts'

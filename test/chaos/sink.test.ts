@@ -10,7 +10,7 @@ const chaos = join(import.meta.dirname, '../../chaos')
 
 const requests = 30
 
-/** Writes so many requests to the sink, each on its own connection, and stays until it is killed. */
+/** Writes `requests` requests to the sink, each on its own connection, and then runs until it is killed. */
 const sender = `
   import { connect } from 'node:net'
   import { stamp } from '${join(chaos, 'stamp.js')}'

@@ -1,4 +1,4 @@
-// Tiny histories, told by hand: one task that went well, and what a test changes about it.
+// Tiny histories, written by hand: one task that went well. A test changes parts of it.
 import { createHash } from 'node:crypto'
 import type {
   Arrival,
@@ -11,7 +11,7 @@ import type {
   SeenTask
 } from '../../chaos/history.ts'
 
-/** Any moment will do; all times of a history count from here. */
+/** An arbitrary moment. All times of a history count from it. */
 export const start = Date.parse('2026-11-20T10:00:00Z')
 
 export const planned: PlannedTask = { atMs: 0, taskNo: 'a', messageCode: 'chaos.plain', body: '{"n":1.0}' }
@@ -26,7 +26,7 @@ export const call = (kind: Call['kind'], status: number, at = 0): Call => ({
 export const arrival = (more: Partial<Arrival> = {}): Arrival => ({
   at: start + 50,
   sender: 'worker-1#1',
-  // Read when it was sent, unless told otherwise.
+  // By default it was read at the moment at which it was built.
   builtAt: more.at ?? start + 50,
   cameAfter: more.at ?? start + 50,
   taskNo: 'a',
@@ -69,7 +69,7 @@ export const rows = (count: number): Delivery['attempts'] =>
     startedAt: new Date(start).toISOString()
   }))
 
-/** One task, posted, delivered at once, HANDLED: nothing to complain about. */
+/** One task, posted, delivered at once and HANDLED. It brings no charge. */
 export const history = (more: Partial<History> = {}): History => ({
   seed: 1,
   startedAt: start,
@@ -105,7 +105,7 @@ export const receipt = (
   ...more
 })
 
-/** The same with a receipt that is owed, sent, and applied. */
+/** The same history, with a receipt that is owed, sent and applied. */
 export const receipted = (more: Partial<History> = {}): History =>
   history({
     planned: [{ ...planned, messageCode: 'chaos.receipt' }],
@@ -137,7 +137,7 @@ export const exit = (more: Partial<Exit> = {}): Exit => ({
 
 export const delivered = (count: number) => rows(count).map(row => ({ ...row, outcome: 'delivered' }))
 
-/** Attempt 1 was sent by worker-1#1, answered, and has no row; attempt 2 was sent by another when the lease was over. */
+/** worker-1#1 sent attempt 1. It was answered and has no row. Another worker sent attempt 2 after the lease ended. */
 export function takenAlong(
   first: Partial<Arrival> = {},
   second: Partial<Arrival> = {},
