@@ -1,4 +1,4 @@
-// Every input that once failed, and some that are valid, for each reader that has any.
+// For each reader with a folder: every input that once failed, and some valid inputs.
 // Takes long: npm run test:long.
 import { readdirSync, readFileSync } from 'node:fs'
 import path from 'node:path'
@@ -10,7 +10,7 @@ t.setTimeout(600_000)
 const corpus = 'test/fuzz/corpus' // tap runs the tests in the folder of package.json
 const folders = readdirSync(corpus)
 
-/** What a file holds is what a finding prints. */
+/** The inputs of a folder. A file has the same content as a printed finding. */
 const inputsOf = (name: string): unknown[] =>
   readdirSync(path.join(corpus, name)).map(
     file => (JSON.parse(readFileSync(path.join(corpus, name, file), 'utf8')) as { input: unknown }).input

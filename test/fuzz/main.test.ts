@@ -1,4 +1,4 @@
-// The command: what it says, and how it ends.
+// The output and the exit codes of the fuzz command.
 import { spawnSync } from 'node:child_process'
 import path from 'node:path'
 import t from 'tap'
