@@ -1,4 +1,4 @@
-// A caller mends a refused task once: the answer names every error that can be seen without storing it.
+// A caller corrects a refused task only once: the answer lists every error that can be found without storing the task.
 import { pino } from 'pino'
 import t from 'tap'
 import { z } from 'zod'
@@ -44,7 +44,7 @@ interface Answer {
 }
 const places = ({ errors }: Answer) => errors.map(one => one.pointer)
 
-/** Wrong in every way: by itself, beside other members, for a new task, and for its handler. */
+/** Wrong in every way: single members, combinations of members, rules for a new task, and the schema of the handler. */
 const wrong = {
   ...order,
   messageBody: { orderId: 7 },

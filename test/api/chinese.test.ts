@@ -1,4 +1,4 @@
-// Whoever asks for Chinese reads what is wrong in Chinese; programs read the same code and pointer.
+// A caller that requests Chinese gets the error texts in Chinese. The code and the pointer stay the same for programs.
 import { readdirSync, readFileSync } from 'node:fs'
 import path from 'node:path'
 import t from 'tap'

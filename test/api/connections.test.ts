@@ -1,4 +1,4 @@
-// Who keeps us waiting gives their connection up, and nobody can take all of them.
+// A client that keeps the server waiting loses its connection. No client can take all connections.
 
 import { once } from 'node:events'
 import { createServer } from 'node:http'
@@ -11,7 +11,7 @@ import type { ApiDeps } from '../../src/api/deps.ts'
 import { api, listening, order } from './fake.ts'
 import { parse, read, request, type RawAnswer } from './socket.ts'
 
-/** Ten connections, seven of them at most for one address, and three spare ones. Nobody's silence is borne. */
+/** Ten connections, at most seven of them for one address, and three spare ones. A silent client gets no grace period. */
 const few: Partial<ConnectionLimits> = { connections: 10, perAddress: 7, spare: 3, graceMs: 0 }
 
 /** The API with few connections, and a task that callers can wait for until `release`. */
@@ -65,7 +65,7 @@ const answer = async (socket: Socket): Promise<RawAnswer | undefined> => {
   const { text } = await read(socket, so => parse(so).length > 0)
   return parse(text)[0]
 }
-/** `once` would reject for a connection that is reset. */
+/** `once` of node:events would reject if the connection is reset. */
 const event = (socket: Socket, ...names: string[]): Promise<void> =>
   new Promise(resolve => {
     for (const name of names) socket.once(name, () => resolve())

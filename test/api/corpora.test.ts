@@ -45,7 +45,7 @@ t.test('a bad text is refused with 400, alone, as a body, in a batch and in a re
       ['/callback', inReceipt]
     ] as const) {
       const answer = await inject(app, url, body, { 'ackbox-callback-token': 'good' })
-      // A receipt may be 80 KiB long, and what is longer is not even looked at.
+      // A receipt may be 80 KiB long. A longer body is refused unread.
       const status = url === '/callback' && body.length > 80 * 1024 ? 413 : 400
       t.equal(answer.statusCode, status, `${story}: ${url}`)
       t.match(answer.json(), { status, code: String })
@@ -59,7 +59,7 @@ t.test('naughty strings in every text member: taken verbatim or refused, never 5
   const { app, asked } = await api(t)
   const members = ['taskNo', 'messageCode', 'sceneType', 'deliverStartTime', 'deliverBefore']
   for (const [n, text] of naughty.entries()) {
-    // Some would break the lines of the report.
+    // Some of them would break the lines of the report.
     const name = encodeURI(text).slice(0, 80)
     const body = { orderId: text, [text]: text }
     const taken = await inject(app, '/tasks', {

@@ -7,14 +7,14 @@ import { listening, order } from './fake.ts'
 
 t.setTimeout(600_000)
 
-/** Those of a process that is not short of descriptors. */
+/** The limits of a process that has enough file descriptors. */
 const usual = connectionLimits(1_000_000)
 
-/** So many connections, each having written `bytes`; gone with the test. */
+/** Opens `count` connections and writes `bytes` on each. The teardown closes them. */
 async function crowd(t: Test, port: number, count: number, bytes: string): Promise<Socket[]> {
   const sockets: Socket[] = []
   t.teardown(() => sockets.forEach(socket => socket.destroy()))
-  // The kernel's queue of new connections is shorter than a crowd.
+  // The kernel's queue of new connections is shorter than `count`.
   while (sockets.length < count) {
     const some = Array.from({ length: Math.min(200, count - sockets.length) }, () => {
       const socket = connect(port, '127.0.0.1')
@@ -58,7 +58,7 @@ t.test('E76: beside 2,000 half-sent requests a producer is served, and they are 
   for (const socket of halves) socket.resume()
   await Promise.all(halves.map(gone))
   t.same([...stored.keys()], ['beside'], 'no half of a task is stored')
-  // On a busy machine the loop may be late from so many ends at once, and says so: a producer comes again.
+  // On a busy machine so many closes at once may delay the event loop. The API then answers 503, and a producer retries.
   let status = 503
   while (status === 503) status = await posted(origin, 'after')
   t.equal(status, 201)

@@ -1,4 +1,4 @@
-// The wire of DTM, request by request: what it takes, what it refuses by name, and that no answer but 409 says FAILURE.
+// The wire protocol of DTM, request by request: accepted requests, named refusals, and FAILURE in answers with 409 only.
 import t, { type Test } from 'tap'
 import { dtmTaskNo, readTargets } from '../../src/handler/dtm.ts'
 import { api, inject, order } from './fake.ts'

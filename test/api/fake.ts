@@ -13,7 +13,7 @@ import { problemBody } from '../../src/runtime/errors.ts'
 import { createMetrics } from '../../src/runtime/metrics.ts'
 import type { App } from '../../src/api/typed.ts'
 
-/** The rest of the service in memory: enough to see what the API asks of it and how it answers. */
+/** The rest of the service, in memory. It is enough to check the calls of the API and its answers. */
 export function fakeService() {
   const stored = new Map<string, { task: TaskView; contentHash: string }>()
   const asked: TaskRequest[] = []
@@ -45,7 +45,7 @@ export function fakeService() {
     return true
   }
 
-  /** As the second phase ends a half message. */
+  /** Commits or rolls back a half message. */
   const end = (taskNo: string, who: string, status: 'SENDING' | 'CANCELLED') => {
     const task = stored.get(taskNo)?.task
     if (!task) return 'not_found'
@@ -392,7 +392,7 @@ function brief(task: TaskView): TaskView {
   return copy
 }
 
-/** The API over a fake service; closed with the test, and no test may meet a bug of ours on its way. */
+/** The API over a fake service. The teardown closes it, and fails if the API reported a bug during the test. */
 export async function api(
   t: Test,
   change: Partial<ApiDeps> = {},
@@ -410,7 +410,7 @@ export async function api(
   return { ...fake, app, post: (body, headers) => inject(app, '/tasks', body, headers) }
 }
 
-/** Strings and bytes go out as they are, anything else as JSON. */
+/** Sends strings and bytes unchanged, and everything else as JSON. */
 export async function inject(app: App, url: string, body: unknown, headers: Record<string, string> = {}) {
   const payload = typeof body === 'string' || Buffer.isBuffer(body) ? body : JSON.stringify(body)
   return app.inject({

@@ -37,7 +37,7 @@ const envelope = fc.dictionary(
   { maxKeys: 8 }
 )
 
-// Lone surrogates cannot be written into a URL at all.
+// A URL cannot contain lone surrogates.
 const wellFormed = (one: string) => Buffer.from(one).toString()
 
 t.test('I43: no body makes any route answer 5xx', async t => {

@@ -1,4 +1,4 @@
-// Held keys are listed and released: over a real PostgreSQL, as operators see them.
+// The API lists and releases held ordering keys. It runs over a real PostgreSQL.
 import t from 'tap'
 import {
   listOrderingKeys,

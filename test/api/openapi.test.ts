@@ -71,7 +71,7 @@ t.test('every route is described, with a summary and a name of its own', async t
   const declared = tags.map(({ name }) => name)
   t.same(new Set(told.flatMap(one => one.tags)), new Set(declared), 'every tag has a description')
   const routes = Object.keys(access)
-    .filter(route => !/docs|openapi|dtmsvr|GET \/(?:ui.*)?$/.test(route)) // DTM's are its own, and described in docs/dtm.md
+    .filter(route => !/docs|openapi|dtmsvr|GET \/(?:ui.*)?$/.test(route)) // the routes of DTM are described in docs/dtm.md
     .map(route => route.replace(/:(\w+)/g, '{$1}'))
   t.same(told.map(one => one.route).toSorted(), routes.toSorted())
 })
@@ -116,7 +116,7 @@ t.test('every answer in JSON has an example that fits its description', async t 
   const document = JSON.parse(await openapiJson()) as Described & {
     components: { schemas: Record<string, Json> }
   }
-  /** With what it refers to in place of each reference. */
+  /** The schema with each reference replaced by its target. */
   const whole = (schema: Json): Json => {
     if (Array.isArray(schema)) return schema.map(whole)
     if (typeof schema !== 'object' || schema === null) return schema

@@ -109,7 +109,7 @@ t.test('the name in an absolute target counts as much as the Host', async t => {
   t.match(old.all[0], { status: 200 }, 'a probe that knows no Host')
 })
 
-/** What a browser may say of where a request came from, and whether it may act. */
+/** The headers by which a browser names the origin of a request, and whether that request is allowed. */
 const said: [headers: Record<string, string>, may: boolean][] = [
   [{}, true],
   [{ 'sec-fetch-site': 'same-origin' }, true],

@@ -12,7 +12,7 @@ const large = (taskNo: string) => ({ taskNo, messageCode: 'order.paid', messageB
 const five = (name: string) => [1, 2, 3, 4, 5].map(n => large(`${name}:${n}`))
 const overloaded = { status: 429, retry: '1', code: 'OVERLOADED' }
 
-/** The API, with room for four such bodies and a bit, over a table that is locked until `release`. */
+/** The API, with room for a little more than four such bodies, over a table that is locked until `release`. */
 async function stalled(t: Test) {
   const { sql, accept, quiet } = await setup(t, { mostText: 1_000_000 })
   const { app, port } = await listening(t, {
@@ -36,7 +36,7 @@ async function stalled(t: Test) {
     const { code } = answer.json<{ code?: string }>()
     return { status: answer.statusCode, retry: answer.headers['retry-after'], code }
   }
-  /** What is answered to a head whose body stays away. */
+  /** The answer to request headers whose body never arrives. */
   const announce = async (url: string, length: number) => {
     const socket = connect(port, '127.0.0.1')
     t.teardown(() => socket.destroy())

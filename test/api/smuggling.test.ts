@@ -6,7 +6,7 @@ const host = 'Host: ackbox.test'
 const type = 'Content-Type: application/json'
 const post = (taskNo: string) => JSON.stringify({ ...order, taskNo })
 const chunked = (body: string) => `${body.length.toString(16)}\r\n${body}\r\n0\r\n\r\n`
-/** What a smuggler wants to be read as a second request. */
+/** The bytes that a smuggler wants the server to read as a second request. */
 const smuggled = request('DELETE /tasks/victim HTTP/1.1', [host, 'Content-Length: 0'])
 
 const shapes: [name: string, bytes: string][] = [
@@ -158,7 +158,7 @@ t.test('a guarded path in any disguise is guarded, or is not there', async t => 
   const elsewhere = ['X-Original-URL: /metrics', 'X-Rewrite-URL: /metrics', 'X-Forwarded-Path: /metrics']
   for (const target of targets) {
     const { all } = await talk(port, request(`GET ${target} HTTP/1.1`, [host, 'Connection: close']))
-    // The way to the dashboard is open: it holds nothing, and asks for a key.
+    // The redirect to the dashboard needs no key: the page itself holds no data and requests a key.
     const isHome = all[0]?.status === 302 && all[0].headers['location'] === '/ui/'
     t.ok(isHome || [400, 401, 404].includes(all[0]?.status ?? 0), `${target}: ${JSON.stringify(all[0])}`)
   }

@@ -7,7 +7,7 @@ export interface RawAnswer {
   body: string
 }
 
-/** Writes the bytes as they are, and reads until the server closes or `answers` answers are there. */
+/** Writes the bytes unchanged. Reads until the server closes or `answers` answers have arrived. */
 export async function talk(
   port: number,
   bytes: string | Buffer,
