@@ -1,4 +1,4 @@
-// Every channel against its vendor's end, and mail against a real SMTP server.
+// Every channel against a fake of its vendor, and mail against a real SMTP server.
 import t, { type Test } from 'tap'
 import { parseChannel } from '../../src/alarm/channel-config.ts'
 import { openChannels } from '../../src/alarm/open-channels.ts'
@@ -87,7 +87,7 @@ for (const name of names) {
   t.test(`${name}: 40 downstreams that fail at once stay within its rate, and all are told`, async t => {
     const { sql, log } = await setup(t)
     const end = await vendor(t, name)
-    // The vendor's clock goes as the database's does.
+    // The vendor's clock advances together with the database's.
     let passed = 0
     end.now = () => Date.now() + passed
     const channel = await opened(t, channelUrl(name, end))
@@ -109,7 +109,7 @@ t.test('a vendor that says "too fast" is left alone for as long as it says', asy
   const { sql, log } = await setup(t)
   const end = await vendor(t, 'dingtalk')
   const channel = await opened(t, channelUrl('dingtalk', end))
-  // Somebody else has used up the minute of this robot.
+  // Another sender has used up the messages per minute of this robot.
   for (let n = 0; n < 20; n++) await send(channel)
   await sql`insert into alarm (task_id, downstream, attempt, kind) values (gen_random_uuid(), 'a', 1, 'FAILED'), (gen_random_uuid(), 'b', 1, 'FAILED')`
   await told({ sql, log }, channel)

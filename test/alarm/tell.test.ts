@@ -10,7 +10,7 @@ import { setup } from '../support/setup.ts'
 const unsent = async (sql: Sql): Promise<number> =>
   (await sql`select from alarm where sent_at is null`).length
 
-/** Tasks that FAILED, with their alarms. */
+/** Inserts FAILED deliveries, their tasks and their alarms. */
 async function failures(sql: Sql, count: number, downstream = 'warehouse', from = 0): Promise<void> {
   await sql`
     with tasks as (
