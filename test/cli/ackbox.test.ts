@@ -194,7 +194,7 @@ t.test('init makes a folder where there is none, and dev says where it looks for
 t.test('dev ends when the npx that started it is killed', async t => {
   const project = folder(t)
   await ackbox(['init', project])
-  // Its service ends at once: dev waits for a change.
+  // The invalid PORT ends the service at once, so dev waits for a change.
   const shell = spawn('sh', ['-c', '"$0" "$@" & wait', ...plainNode, program, 'dev'], {
     cwd: project,
     env: { PATH: process.env['PATH'], npm_lifecycle_event: 'npx', PORT: 'none' },

@@ -12,17 +12,17 @@ import { count, percentile, surprises, type SeenTask } from '../../src/cli/demo/
 import { progressLine } from '../../src/cli/demo/show.ts'
 
 interface Service {
-  /** How a task ended; undefined: it is still SENDING. */
+  /** How a task ended. Undefined while it is SENDING. */
   ends: (
     taskNo: string,
     due: { ends: string; reason?: string }
   ) => { status: string; reason?: string } | undefined
   key?: string
-  /** Statuses of the first POSTs. */
+  /** The statuses that refuse the first POSTs. */
   refuses?: number[]
 }
 
-/** The few calls of the API that the demo makes, in front of nothing. */
+/** A fake of the few API routes that the demo calls. */
 async function service(t: Test, { ends, key, refuses = [] }: Service) {
   const tasks: SeenTask[] = []
   let posted = () => {}

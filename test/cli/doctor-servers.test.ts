@@ -1,4 +1,4 @@
-// The doctor at real servers that are set up wrong, and what is said of them at a start.
+// The doctor against real servers with wrong settings, and the warnings about them when the service starts.
 // Takes long: npm run test:long.
 import { execFile } from 'node:child_process'
 import { writeFileSync } from 'node:fs'
@@ -30,7 +30,7 @@ async function run(name: string, env: Record<string, string>): Promise<{ code: n
   })
 }
 
-/** What it says of one check: the level, what it found, and the remedy below. */
+/** The doctor's output for one check: the level, the finding, and the remedy on the next line. */
 function said(out: string, check: string): { level?: string; found?: string; remedy?: string } {
   const lines = out.split('\n')
   const at = lines.findIndex(line => line.slice(6).startsWith(`${check} `))
@@ -44,7 +44,7 @@ function said(out: string, check: string): { level?: string; found?: string; rem
 }
 
 t.test('a PostgreSQL without fsync and full_page_writes is a thing to fix, each with its line', async t => {
-  // That of the tests runs so.
+  // The PostgreSQL of the tests runs without both.
   const { url } = await testDb(t)
   const { code, out } = await run('doctor', { DATABASE_URL: url })
   t.equal(code, 1)
@@ -72,7 +72,7 @@ t.test(
       answer
         // oxlint-disable-next-line eslint/no-control-regex -- lengths are bytes
         .replace(/(synchronous_commit\0\0\0)\x02on/, '$1\x02no')
-        // An hour later, in the one answer that is a time alone.
+        // Adds an hour to the only answer that consists of a time.
         .replace(
           // oxlint-disable-next-line eslint/no-control-regex -- the same
           /(\0\x01\0\0\0.\d{4}-\d\d-\d\d )(\d\d)/s,

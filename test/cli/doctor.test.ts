@@ -42,7 +42,7 @@ const sound: Facts = {
   besideQueue: []
 }
 
-/** What is not OK, by the name of its check. */
+/** The findings that are not OK, by the name of the check. */
 function complaints(looked: Partial<Facts>, config: Partial<Config> = {}): Record<string, Finding> {
   const findings = checks.map(
     ({ name, look }) => [name, look({ ...sound, ...looked }, { ...operated, ...config })] as const

@@ -5,7 +5,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import t from 'tap'
 
-/** `npm run handlers`, as a process of its own. */
+/** `npm run handlers`, in its own process. */
 function handlers(
   args: string[],
   env: Record<string, string> = {}
@@ -148,7 +148,7 @@ t.test('a dry run refuses a url that no request could go to, and says where url 
 t.test('a reader that wants only the first line, as head does, breaks nothing', async t => {
   const dir = mkdtempSync(join(tmpdir(), 'handlers-'))
   t.teardown(() => rmSync(dir, { recursive: true }))
-  // From the second one on they wait until the reader has gone.
+  // The second request waits until the reader has gone. The later ones follow it.
   const names = ['first', 'second', 'third', 'fourth']
   const downstreams = names.map(name => `${name}: { transport: 'http', request: ${name} }`)
   writeFileSync(

@@ -1,4 +1,4 @@
-// Who keeps dead rows, as a real PostgreSQL tells it: the doctor names them.
+// The doctor names the transactions and slots that keep dead rows, on a real PostgreSQL.
 import postgres from 'postgres'
 import t, { type Test } from 'tap'
 import { checks } from '../../src/cli/doctor/checks.ts'
@@ -15,7 +15,7 @@ function session(t: Test, url: string): postgres.Sql {
   return sql
 }
 
-/** What the doctor says of them. */
+/** The finding of the doctor about the holders. */
 function said(held: HolderFacts, name: string): unknown {
   const looked = { postgres: { held } } as unknown as Facts
   return checks.find(check => check.name === name)?.look(looked, readConfig({}))
@@ -37,7 +37,7 @@ t.test('who keeps dead rows is named, with the line that ends it, and nobody els
       'it''s hush too' from task`
   for (const one of [dump, elsewhere])
     await one.unsafe(report.replace(/task$/, one === dump ? 'task' : 'pg_class'))
-  // Read committed: between its statements it sees nothing, and keeps nothing.
+  // Read committed: between its statements the transaction has no snapshot, and keeps no dead rows.
   await idle.unsafe('begin; select 1 from task')
   const [{ pid } = { pid: 0 }] = await dump<{ pid: number }[]>`select pg_backend_pid() as pid`
   const facts = await lookAtHolders(sql, 0)
@@ -62,7 +62,7 @@ t.test('who keeps dead rows is named, with the line that ends it, and nobody els
   t.ok(blind.hidden >= 2, `${blind.hidden} are hidden from a user without rights`)
   t.match(said(blind, 'PostgreSQL transactions'), { level: 'ok', found: /cannot be seen/ })
 
-  // What is said helps.
+  // The remedy works.
   await sql.unsafe(`select pg_terminate_backend(${pid}, 60000)`)
   await idle`insert into shop values (1)`
   t.match(

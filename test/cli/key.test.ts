@@ -54,7 +54,7 @@ t.test('a secret for a name that no handler has is printed all the same, with a 
     'paid.mjs': handler('order.paid', 'points', 'ledger'),
     'moved.ts': handler('stock.moved', 'warehouse')
   })
-  // A process that handlers keep open, or that prints what they print, would break `$(ackbox key secret …)`.
+  // If handlers kept the process open, or if it printed their output, `$(ackbox key secret …)` would break.
   const secretOf = (name: string) =>
     keyWith({ DATABASE_URL: 'postgres://127.0.0.1:1/none', HANDLERS_DIR: dir }, 'secret', name)
   const out = /^whsec_\S+\n$/
@@ -68,7 +68,7 @@ t.test('a secret for a name that no handler has is printed all the same, with a 
       'No handler here has the messageCode order.payd. Did you mean order.paid? The known names are order.paid, stock.moved.\n'
   }
   const printed = []
-  // One by one: each loads the handlers, and has 15 s for it.
+  // In sequence: each process loads the handlers, and has 15 s for it.
   for (const name of Object.keys(said)) printed.push(await secretOf(name))
   for (const [at, [name, err]] of Object.entries(said).entries()) {
     t.match(printed[at], { code: 0, out }, name)
