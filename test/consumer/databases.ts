@@ -1,4 +1,4 @@
-// A receiver's own database, by a pool of `pg` or of `mysql2`, where points are granted; and requests as Ackbox signs them.
+// A receiver's own database with a table of points, on a pool of `pg` or of `mysql2`. And requests, signed as Ackbox signs them.
 import { randomUUID } from 'node:crypto'
 import mysql from 'mysql2/promise'
 import { Webhook } from 'standardwebhooks'
@@ -11,7 +11,7 @@ import { emptyDb } from '../support/postgres.ts'
 export interface Bank {
   url: string
   db: Database<unknown>
-  /** A statement of the receiver's own, in its transaction. */
+  /** Runs a statement of the receiver in its transaction. */
   run(native: unknown, text: string): Promise<unknown>
   select(text: string): Promise<readonly Row[]>
   granted(): Promise<number>
@@ -29,7 +29,7 @@ export async function postgresBank(t: Test): Promise<Bank> {
   return bank(url, fromPg(pool), async text => (await pool.query<Row>(text)).rows)
 }
 
-/** undefined: no MariaDB is at hand, and the test is skipped. */
+/** Undefined if there is no MariaDB. The test is then skipped. */
 export async function mariadbBank(t: Test): Promise<Bank | undefined> {
   const mariadb = await testMariadb(t)
   if (!mariadb) return undefined
@@ -79,7 +79,7 @@ export function signed(id: string, more: Record<string, string> = {}, body = '{"
 
 export const newId = (): string => `${randomUUID()}_points`
 
-/** For two who go on by turns. */
+/** A gate for two flows that take turns. */
 export function door(): { opened: Promise<void>; open(): void } {
   let open = (): void => {}
   const opened = new Promise<void>(resolve => {

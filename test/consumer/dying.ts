@@ -1,5 +1,5 @@
-// A receiver process that dies once, by kill -9, at the place that DIES says: after-commit, before-commit, or after-early (of late work: when
-// its transaction with the receipt has committed, and before the receipt is sent).
+// A receiver process that kills itself once with SIGKILL. DIES names the place: after-commit, before-commit, or after-early (late work:
+// after the commit of its transaction with the receipt, and before the receipt is sent).
 import { existsSync, writeFileSync } from 'node:fs'
 import { createServer } from 'node:http'
 import pg from 'pg'
@@ -41,6 +41,6 @@ const server = createServer(
   })
 )
 server.listen(Number(PORT), '127.0.0.1')
-// Of the receipts' own look at the table nothing dies.
+// The receipt loop runs on `at`: its own transactions must not trigger `die`.
 const receipts = receiver({ secrets: [SECRET_OF], db: at, consumer: 'points' })
 if (!isLate || existsSync(MARK)) await receipts.run({ pollMs: 50 })

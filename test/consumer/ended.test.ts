@@ -1,4 +1,4 @@
-// Transactions that the database ends while their work goes on: after a deadlock on MySQL, after any error on PostgreSQL.
+// Transactions that the database ends while their work still runs: after a deadlock on MySQL, after any error on PostgreSQL.
 import t from 'tap'
 import { receiver, type Database } from '../../src/consumer/consumer.ts'
 import { until } from '../support/until.ts'
@@ -6,12 +6,12 @@ import { door, grant, mariadbBank, newId, postgresBank, secret, signed, type Ban
 
 t.setTimeout(600_000)
 
-/** Rows to deadlock over; whoever has written a hundred of them is not the one that InnoDB gives up. */
+/** Rows for a deadlock. InnoDB rolls back the smaller transaction, not the one that has written a hundred rows. */
 const hot = 'create table hot (id int primary key, n int not null); insert into hot values (1, 0), (2, 0)'
 const touch = (id: number): string => `update hot set n = n + 1 where id = ${id}`
 const heavy = `insert into hot values ${Array.from({ length: 100 }, (_, n) => `(${n + 100}, 0)`).join()}`
 
-/** Rejects with the deadlock that it runs into; the other one is undone as well, later. */
+/** Rejects with the error of a deadlock. The other transaction is rolled back later. */
 async function deadlock({ db, run }: Bank, native: unknown): Promise<void> {
   const [isHeavy, done] = [door(), door()]
   await run(native, touch(1))

@@ -1,4 +1,4 @@
-// The doors of HTTP: what is answered when, by the real frameworks.
+// The HTTP adapters with the real frameworks: the answer in each case.
 import { once } from 'node:events'
 import { createServer, type RequestListener } from 'node:http'
 import type { AddressInfo } from 'node:net'
@@ -307,7 +307,7 @@ async function stories(t: Test, bank: Bank): Promise<void> {
     t.same(new Set(seen.map(one => JSON.stringify(one))).size, 1, 'the same each time')
     t.match(seen[0], { token: 'token-1', body: { messageCode: 'order.paid', result: 'HANDLED' } })
     t.same(told, [])
-    // A proxy and a wrong address lose no receipt. A refusal of /callback ends it and is told.
+    // An answer of a proxy or a wrong address loses no receipt. A refusal by /callback ends the receipt and is reported.
     await handle(signed(newId(), token))
     await until('the last one is gone', async () => seen.length === 6 && (await receipts()).length === 0)
     t.match(told, [{ name: 'ReceiptRefused', message: /401: .*BAD_TOKEN/ }])

@@ -1,4 +1,4 @@
-// A real Ackbox and a receiver that is killed where it hurts: what it granted is exact, and its receipt arrives.
+// A real Ackbox and a receiver that is killed at critical places: its work is done exactly once, and its receipt arrives.
 import path from 'node:path'
 import t from 'tap'
 import { freePort } from '../../src/embedded/port.ts'
@@ -45,7 +45,7 @@ for (const [place, { handledBy, attempt }] of Object.entries(places))
     const { body } = await settled(url, 'points-1')
     t.match(body, { status: 'HANDLED', deliveries: [{ handledBy }] })
     const [delivery] = (body?.['deliveries'] ?? []) as { attempt: number }[]
-    // While it is not there an attempt is refused.
+    // While the receiver is down, more attempts may fail.
     t.ok((delivery?.attempt ?? 0) >= attempt)
     t.equal(await bank.granted(), 7)
   })

@@ -1,4 +1,4 @@
-// What is still open in a receiver's MariaDB holds nothing else up, and is not held up.
+// An open transaction in a receiver's MariaDB does not block others, and they do not block it.
 import t from 'tap'
 import { receiver } from '../../src/consumer/consumer.ts'
 import { receiptSink } from '../interop/receipt-sink.ts'
@@ -10,7 +10,7 @@ t.setTimeout(600_000)
 const token = { 'ackbox-callback-token': 'token-1' }
 
 async function stage(bank: Bank, url: string) {
-  // Whoever waits for a lock hears of it soon: the longer default would only make a red test slower.
+  // A lock wait fails soon. The longer default would only make a failing test slower.
   await bank.select('set global innodb_lock_wait_timeout = 2')
   const errors: unknown[] = []
   const points = receiver({
@@ -60,7 +60,7 @@ t.test('while receipts are claimed, others write theirs', async t => {
     secrets: [secret],
     db: {
       ...bank.db,
-      // Between the look and the commit of a claim.
+      // Runs between the read and the commit of a claim.
       begin: work =>
         bank.db.begin(async native => {
           const result = await work(native)

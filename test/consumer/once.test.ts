@@ -1,4 +1,4 @@
-// Each delivery once, in the receiver's own database, whatever comes twice, at once, or too late.
+// Each delivery takes effect once in the receiver's own database, even if requests are repeated, concurrent or late.
 import t, { type Test } from 'tap'
 import { Webhook } from 'standardwebhooks'
 import {
@@ -31,7 +31,7 @@ async function stories(t: Test, bank: Bank): Promise<void> {
     await bank.run(native, grant)
     return { granted: 7 }
   }
-  /** What was granted meanwhile. */
+  /** The points that `work` granted. */
   const grantedBy = async (work: () => Promise<unknown>): Promise<number> => {
     const before = await bank.granted()
     await work()
