@@ -1,4 +1,4 @@
-// Each adapter against its real library and a real database: committed together, or not at all.
+// Each adapter with its real library and a real database: the task and the work commit together or not at all.
 import postgres from 'postgres'
 import t, { type Test } from 'tap'
 import { AdapterError, ddl, enqueue, outbox, type Task } from '../../src/producer/producer.ts'
@@ -17,7 +17,7 @@ const task = (more: Partial<Task> = {}) =>
     ...more
   }) as Task
 const pay = 'update account set balance = balance - 7 where id = 1'
-/** The account may not be overdrawn. */
+/** Fails: the balance may not be negative. */
 const overdraw = 'update account set balance = balance - 700 where id = 1'
 
 interface Shop {

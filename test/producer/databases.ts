@@ -1,4 +1,4 @@
-// A producer's own database, by a pool of `pg` or of `mysql2`, with one account in it.
+// A producer's own database with one account, on a pool of `pg` or of `mysql2`.
 import mysql from 'mysql2/promise'
 import type { Test } from 'tap'
 import { ddl, fromMysql2, fromPg, type Database, type Row } from '../../src/producer/producer.ts'
@@ -9,14 +9,14 @@ import { emptyDb } from '../support/postgres.ts'
 export interface Shop {
   url: string
   db: Database<unknown>
-  /** A statement of the shop's own, in a transaction. */
+  /** Runs a statement of the shop in a transaction. */
   run(native: unknown, text: string): Promise<unknown>
   select(text: string): Promise<readonly Row[]>
   balance(): Promise<number>
 }
 
 export const pay = 'update account set balance = balance - 7 where id = 1'
-/** The account may not be overdrawn. */
+/** Fails: the balance may not be negative. */
 export const overdraw = 'update account set balance = balance - 700 where id = 1'
 const account =
   'create table account (id int primary key, balance int not null check (balance >= 0)); insert into account values (1, 500)'
@@ -29,7 +29,7 @@ export async function postgresShop(t: Test): Promise<Shop> {
   return shop(url, fromPg(pool), async text => (await pool.query<Row>(text)).rows)
 }
 
-/** undefined: no MariaDB is at hand, and the test is skipped. */
+/** Undefined if there is no MariaDB. The test is then skipped. */
 export async function mariadbShop(t: Test): Promise<Shop | undefined> {
   const mariadb = await testMariadb(t)
   if (!mariadb) return undefined
@@ -50,7 +50,7 @@ function shop(url: string, db: Database<unknown>, select: Shop['select']): Shop 
   }
 }
 
-/** The function that an Ackbox in the same database has, as far as a producer sees it: it keeps what it is told in `enqueued`. */
+/** A stub of the enqueue function that an Ackbox in the same database has. It stores its arguments in `enqueued`. */
 export const enqueueStub = `
   create schema ackbox_api;
   create table enqueued (task_no text, message_code text, message_body text, scene_type text, delay interval, start timestamptz);

@@ -1,4 +1,4 @@
-// The producer and Ackbox in one database: the way without HTTP, from the transaction to the downstream.
+// The producer and Ackbox in one database: the path without HTTP, from the transaction to the downstream.
 import t from 'tap'
 import { client, enqueue } from '../../src/producer/producer.ts'
 import { call, settled, start } from '../support/service.ts'

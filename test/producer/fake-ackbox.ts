@@ -1,4 +1,4 @@
-// An Ackbox of the test's own, which says what the test wants of it. It knows half messages as the real one does.
+// A fake Ackbox whose answers a test can script. It handles half messages as the real service does.
 import { once } from 'node:events'
 import { createServer, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
@@ -11,16 +11,16 @@ export interface Seen {
   text: string
   headers: Record<string, string | string[] | undefined>
 }
-/** Answers by itself and says true, or leaves it to the fake. */
+/** Answers the request and returns true, or leaves the answer to the fake. */
 export type Script = (seen: Seen, response: ServerResponse, nth: number) => boolean | Promise<boolean>
 
 export interface FakeAckbox {
   url: string
   seen: Seen[]
   status(taskNo: string): string | undefined
-  /** What comes in is shown to this first. */
+  /** Gets each request before the fake. */
   script: Script
-  /** The producer's check. */
+  /** The producer's answer to a check. */
   check: (request: CheckRequest) => Promise<CheckAnswer>
 }
 

@@ -37,7 +37,7 @@ async function scene(t: Test, shop: Shop): Promise<Scene> {
   return { shop, fake, ackbox: client({ url: fake.url, retryForMs: 0 }) }
 }
 
-/** A database whose answer to COMMIT is lost, after it or before it. */
+/** A database that loses the answer to COMMIT. `isCommitted`: the commit took effect. */
 const unclear = (db: Database<unknown>, isCommitted: boolean): Database<unknown> => ({
   ...db,
   async begin(work) {
@@ -98,7 +98,7 @@ async function stories(t: Test, { shop, fake, ackbox }: Scene): Promise<void> {
         () => false
       )
     let [second, isOver] = [Promise.resolve(false), false]
-    // What Ackbox hears of the first run comes after the second has committed, and what it hears of the second after all of the first.
+    // Ackbox gets the rollback of the first run after the second has committed, and the commit of the second after the first has ended.
     fake.script = async ({ path }) => {
       const isSaid = () => isOver || paths().includes('/tasks/twice/commit')
       if (path === '/tasks/twice/rollback') await until('the second run has ended its work', isSaid)
@@ -155,7 +155,7 @@ async function stories(t: Test, { shop, fake, ackbox }: Scene): Promise<void> {
   await t.test('work that is slower than a check which said ROLLED_BACK cannot commit', async t => {
     const before = await shop.balance()
     fake.script = async ({ path }) => {
-      // Asked between the two steps: the half message is there, and the transaction has not begun.
+      // The check comes between the two steps: the half message is posted, and the transaction has not begun.
       if (path === '/tasks') await answerCheck(db, { taskNo: 'slow', preparedAt: new Date().toISOString() })
       return false
     }

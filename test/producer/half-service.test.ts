@@ -1,4 +1,4 @@
-// Half messages of a producer with a barrier, against a real service that asks back.
+// Half messages of a producer with a barrier, against a real service that sends checks.
 import { once } from 'node:events'
 import { createServer } from 'node:http'
 import type { AddressInfo } from 'node:net'

@@ -1,4 +1,4 @@
-// Every library that ackbox/producer has an adapter for, as its users open it, behind one shape.
+// Every library that ackbox/producer has an adapter for, opened as its users open it, behind one interface.
 import { drizzle as drizzleMysql } from 'drizzle-orm/mysql2'
 import { drizzle as drizzlePg } from 'drizzle-orm/node-postgres'
 import { drizzle as drizzlePostgresJs } from 'drizzle-orm/postgres-js'
@@ -14,7 +14,7 @@ import type { PostgresJs, Tx } from '../../src/producer/producer.ts'
 import { pgPool } from '../support/pg-pool.ts'
 import { prismaClient } from '../support/prisma.ts'
 
-/** A transaction of a library: what ackbox/producer takes, and a statement of the user's own. */
+/** A transaction of a library: the handle for ackbox/producer, and a way to run the user's own statements. */
 export interface Inside {
   tx: Tx | PostgresJs
   run(text: string): Promise<unknown>
@@ -26,9 +26,9 @@ export interface Library {
 }
 export interface Opened {
   transaction<Result>(work: (inside: Inside) => Promise<Result>): Promise<Result>
-  /** The same by the database that the adapter makes of it, whose work gets the library's own handle. */
+  /** The same, through the Database that the adapter makes. Its work gets the library's own handle. */
   began?(work: (inside: Inside) => Promise<void>): Promise<void>
-  /** What is no transaction, and easily taken for one. */
+  /** Handles that are no transactions, but are easily mistaken for one. */
   outside: Record<string, Tx | PostgresJs>
   close(): Promise<unknown>
 }

@@ -1,4 +1,4 @@
-// What stands in the tables, whoever wrote it: the relay reads it, and so do people.
+// The rows of the outbox tables, written by a library or by plain SQL. The relay and people read them.
 import { createHash } from 'node:crypto'
 import mysql from 'mysql2/promise'
 import pg from 'pg'
@@ -34,7 +34,7 @@ const full = {
   extend: { by: 'test' },
   traceparent: '00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01'
 }
-/** Text in the form of each database, whatever the zone of its session and of ours. */
+/** A time column as UTC text. It does not depend on the time zone of the session or of the test. */
 const utc = {
   postgres: (column: string) => `to_char(${column} at time zone 'UTC', 'YYYY-MM-DD HH24:MI:SS.MS')`,
   mysql: (column: string) => `date_format(${column}, '%Y-%m-%d %H:%i:%s.%f')`
@@ -91,7 +91,7 @@ async function stories(t: Test, shop: Shop, begin: (work: (tx: Tx) => Promise<un
       full.extend
     ])
     t.match(start, '2026-11-20 10:00:00.123')
-    // PostgreSQL rounds to its microseconds; a millisecond more is never too early.
+    // PostgreSQL rounds to microseconds. MariaDB gets the next millisecond, so the deadline is never too early.
     t.match(last, isPostgres ? '2026-11-20 11:00:00.000' : '2026-11-20 11:00:00.001')
     t.equal(shard, Number.parseInt(createHash('md5').update('kunde-ä').digest('hex').charAt(0), 16))
     t.ok(Math.abs(Date.now() - (at as Date).getTime()) < 600_000)
