@@ -25,7 +25,7 @@ interface Shop {
 }
 const shops = { postgres: onPostgres, mysql: onMariadb }
 
-/** A table as many shops have written it for themselves; undefined: there is no such server here. */
+/** A message table as many shops design their own. Undefined if there is no such server. */
 async function onPostgres(t: Test): Promise<Shop> {
   const url = await emptyDb(t)
   const sql = openDb(url, { max: 1, applicationName: 'shop' })
@@ -187,7 +187,7 @@ for (const [kind, open] of Object.entries(shops)) {
       const before = await stored()
       t.ok(before < rows.length, 'it was killed in the middle')
       const second = run()
-      // More than the dead one may have had under way.
+      // More rows than the killed import may have had in flight.
       await until('more are there', async () => (await stored()) > before + 200)
       t.equal(await second.stop('SIGINT'), 130)
       t.match(second.lines.join('\n'), / already there, 0 rejected · stopped\nRun the same command again/)

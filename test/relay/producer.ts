@@ -14,17 +14,17 @@ export const kinds: Kind[] = ['postgres', 'mysql']
 
 export interface Producer {
   url: string
-  /** Runs one statement in a transaction, which commits unless told otherwise. */
+  /** Runs one statement in a transaction. It commits by default. */
   run(statement: string, end?: 'commit' | 'rollback'): Promise<void>
   /** Keeps the transaction of a statement open for as long as `work` runs, and rolls it back. */
   open(statement: string, work: () => Promise<void>): Promise<void>
-  /** taskNo and problem of what was refused. */
+  /** The taskNo and the problem of each refused row. */
   rejected(): Promise<{ task_no: string; problem: string }[]>
-  /** Rows that still wait. */
+  /** The number of rows that still wait. */
   waiting(): Promise<number>
 }
 
-/** A database of the producer's own with its tables; undefined: there is none of this kind here. */
+/** A producer's own database with its tables. Undefined if there is no server of this kind. */
 export async function producer(t: Test, kind: Kind): Promise<Producer | undefined> {
   const made = kind === 'postgres' ? await onPostgres(t) : await onMariadb(t)
   return (

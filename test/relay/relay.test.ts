@@ -14,7 +14,7 @@ import { bin, insert, kinds, producer, relay } from './producer.ts'
 
 t.setTimeout(600_000)
 
-/** An Ackbox of the test's own: it remembers what it took by taskNo, and misbehaves as told. */
+/** A fake Ackbox that counts the accepted tasks by taskNo. `answer` may answer a request in its place. */
 async function ackbox(t: Test, answer: (response: ServerResponse, nth: number) => boolean = () => false) {
   const taken = new Map<string, number>()
   const order: string[] = []

@@ -1,4 +1,4 @@
-// What a relay does to the rows of a producer's database, and to those who work there at the same time.
+// The effect of a relay on the rows of a producer's database, and on transactions that run there at the same time.
 import t from 'tap'
 import { mysqlSource } from '../../src/relay/mysql.ts'
 import { postgresSource } from '../../src/relay/postgres.ts'
