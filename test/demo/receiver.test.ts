@@ -14,7 +14,7 @@ interface Got {
   body: Record<string, unknown>
 }
 
-/** A /callback that keeps what it got; `answers` are its first statuses, then 200. */
+/** A /callback that records its requests. It answers with the statuses in `answers` first, then with 200. */
 async function callback(t: Test, answers: number[] = []) {
   const got: Got[] = []
   let heard = () => {}
