@@ -1,4 +1,4 @@
-// docs/alerts.yml and /metrics, judged by Prometheus' own tool; the ratios are those of two processes together.
+// docs/alerts.yml and /metrics, checked by promtool. The ratios are computed over two processes together.
 import { spawnSync } from 'node:child_process'
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'

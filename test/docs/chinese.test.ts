@@ -1,4 +1,4 @@
-// The Chinese pages say what the English ones say: the same commands, settings, numbers, links and tables.
+// The Chinese pages match the English pages: the same commands, settings, numbers, links and tables.
 import { readdirSync } from 'node:fs'
 import path from 'node:path'
 import t from 'tap'
@@ -9,7 +9,7 @@ const root = path.resolve(import.meta.dirname, '../../..')
 const files = readdirSync(path.join(root, 'docs'), { recursive: true, encoding: 'utf8' })
   .filter(name => name.endsWith('.md'))
   .map(name => `docs/${name}`)
-/** Without an English page of its own: it leads from one language to the other. */
+/** It has no English page: it maps the terms of both languages. */
 const terms = 'docs/zh/terms.md'
 const inChinese = ['README.zh-CN.md', ...files.filter(name => name.startsWith('docs/zh/') && name !== terms)]
 const inEnglish = ['README.md', ...files.filter(name => !name.startsWith('docs/zh/'))]
@@ -19,7 +19,7 @@ const languages: Languages = {
 }
 
 t.test('what a newcomer, a producer, a receiver and an operator read is there in Chinese', async t => {
-  // Those of the developers of Ackbox are in English only.
+  // The pages for developers of Ackbox are in English only.
   const ours =
     /^docs\/(architecture|chaos|decisions|licences|release|notes\/.*|reports\/.*|reference\/.*)\.md$/
   const wanted = inEnglish.filter(file => !ours.test(file))

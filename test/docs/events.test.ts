@@ -1,4 +1,4 @@
-// Whoever watches the log looks events up by name: the pages list every one, and none that is gone.
+// Operators look up log events by name. The pages list every event, and none that no longer exists.
 import { readdirSync, readFileSync } from 'node:fs'
 import path from 'node:path'
 import t from 'tap'
@@ -14,7 +14,7 @@ interface Event {
   name: string
 }
 
-/** Names that a variable completes, with what the sources put in. */
+/** Event names that contain a variable, with the values from the sources. */
 const completed: Record<string, (text: string) => string[]> = {
   '`${name}.failed`': text => [...text.matchAll(/\bfailed\('(\w+)'\)/g)].map(([, name]) => `${name}.failed`),
   '`doctor.${level}`': () => ['doctor.fix', 'doctor.warn']

@@ -1,4 +1,4 @@
-// Whoever follows docs/getting-started.md has a handler of their own with a receipt. test:package does its first step.
+// A reader who follows docs/getting-started.md gets a working handler with a receipt. test:package covers the first step.
 import { execFileSync } from 'node:child_process'
 import { mkdirSync, rmSync, writeFileSync } from 'node:fs'
 import path from 'node:path'
@@ -21,7 +21,7 @@ t.test(
   'a task that was posted before its receiver was there is HANDLED by its receipt',
   { skip: isThere('curl', '--version') ? false : 'needs curl' },
   async t => {
-    // Beneath the project, or `ackbox/handler` would not be this package.
+    // Inside the project, so that `ackbox/handler` resolves to this package.
     const handlers = path.join(root, 'dist', `started-${process.pid}`)
     mkdirSync(handlers)
     t.teardown(() => rmSync(handlers, { recursive: true, force: true }))

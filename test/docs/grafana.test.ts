@@ -109,7 +109,7 @@ t.test('the board keeps to the model of Grafana', async t => {
   for (const [, name = ''] of text.matchAll(/\$\{?(\w+)/g)) t.ok(known.includes(name), `$${name}`)
 })
 
-/** As Grafana writes them: all of everything. */
+/** The query as Grafana sends it, with every variable set to All. */
 const filled = (expr: string): string =>
   expr.replaceAll('$__rate_interval', '1m').replaceAll(/\$(?:job|downstream|message_code)/g, '.*')
 
@@ -173,7 +173,7 @@ t.test('a real Prometheus answers every panel', { skip }, async t => {
     'Oldest due',
     'Memory'
   ])
-    // A scrape that was late hides a gauge until the next one.
+    // After a late scrape a gauge is missing until the next scrape.
     await until(`${title} shows something`, async () => {
       const shown = await Promise.all(
         queries.filter(query => query.title === title).map(query => ask(filled(query.expr)))

@@ -7,19 +7,19 @@ export interface Block {
 }
 
 export interface Page {
-  /** From the project's root. */
+  /** Relative to the project's root. */
   file: string
   text: string
   blocks: Block[]
   /** Targets of links and images, without those to other sites. */
   links: string[]
-  /** What `#…` may name: GitHub's slugs of the headings. */
+  /** The targets of `#…` links: GitHub's slugs of the headings. */
   anchors: Set<string>
   /** The text between backticks, outside of blocks. */
   code: string[]
 }
 
-/** As much of Markdown as our own pages use. */
+/** Parses only the Markdown that our own pages use. */
 export function page(root: string, file: string): Page {
   const blocks: Block[] = []
   const text = readFileSync(path.join(root, file), 'utf8')
@@ -46,7 +46,7 @@ export const slug = (heading: string): string =>
     .replaceAll(/[^\p{L}\p{N} _-]/gu, '')
     .replaceAll(' ', '-')
 
-/** The commands of shell text: lines, but for those that go on after a backslash. */
+/** The commands of shell text, one per line. A backslash at the end of a line continues the command. */
 export const commands = (text: string): string[] =>
   text
     .replaceAll('\\\n', ' ')

@@ -13,7 +13,7 @@ t.test('a program that enqueues in its own transaction prints that its task is H
   const on = await stage(t)
   if (!on) return
   const service = await start(t, on.env)
-  // Beneath the project, or `ackbox/producer` would not be this package.
+  // Inside the project, so that `ackbox/producer` resolves to this package.
   const folder = path.join(root, 'dist', `producer-${process.pid}`)
   mkdirSync(folder)
   t.teardown(() => rmSync(folder, { recursive: true, force: true }))

@@ -1,4 +1,4 @@
-// docs/promise.md says what shows each promise: the tests it names are there, under the titles it gives.
+// docs/promise.md names the tests that prove each promise. These tests exist, with exactly these titles.
 import { existsSync, readFileSync } from 'node:fs'
 import path from 'node:path'
 import t from 'tap'
@@ -18,7 +18,7 @@ const named = [...`${text}${findings}`.matchAll(/`([a-z0-9/-]+)` “([^”]+)”
   })
 )
 
-/** Titles as they stand in a source; what a template fills in may be anything. */
+/** The titles in a source, as patterns. An expression in a template matches any text. */
 const titlesIn = (source: string): RegExp[] =>
   [...source.matchAll(/'([^'\n]+)'|`([^`\n]+)`/g)].map(([, plain, template = '']) => {
     const parts = plain === undefined ? template.split(/\$\{[^}]*\}/) : [plain]

@@ -1,4 +1,4 @@
-// What the pages say is so: their commands run, their links lead somewhere, their settings exist, their code compiles.
+// The pages are correct: their commands run, their links resolve, their settings exist, and their code compiles.
 // Takes long: npm run test:long.
 import { execFile } from 'node:child_process'
 import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
@@ -35,7 +35,7 @@ interface Said {
   output: string
 }
 
-/** Runs it to its end. */
+/** Runs a command until it exits. */
 async function run(command: string, args: string[], env: Record<string, string>): Promise<Said> {
   const whole = { PATH: process.env['PATH'], HOME: process.env['HOME'], ...env }
   return promisify(execFile)(command, args, { cwd: root, env: whole, timeout: 300_000 }).then(
@@ -47,18 +47,18 @@ async function run(command: string, args: string[], env: Record<string, string>)
   )
 }
 
-/** Of these one run is enough to know; the rest (`npm test`, `npm run check` …) is what runs this very test. */
+/** The npm scripts that this test runs. The others (`npm test`, `npm run check` …) would run this test again. */
 const quick = new Set(['handlers', 'key', 'doctor', 'bench', 'demo', 'migrate'])
-/** A thousand tasks are a show for people. */
+/** The default of a thousand tasks is a show for people. */
 const shorter: Record<string, string[]> = { demo: ['--tasks', '6'] }
 
 interface Around {
   env: Record<string, string>
-  /** In the text → here. */
+  /** Address in the text → address here. */
   places: Record<string, string>
 }
 
-/** Does what one command says, or says why it need not. */
+/** Runs one command of a page, or checks only that its parts exist. */
 async function obey(t: Test, command: string, { env, places }: Around): Promise<void> {
   const [, npm, verb = '', rest = ''] =
     /^(?:[A-Z_]+=\S+ )*(npm) (?:run )?([a-z]+)(?: -- (.*))?$/.exec(command) ?? []
@@ -125,7 +125,7 @@ async function obeyAll(t: Test, { blocks }: Page, around: Around): Promise<void>
 const tokenOf = (taskNo: string): string =>
   tokens({ current: secret }).issue({ taskNo, downstream: 'warehouse', attempt: 1, at: new Date() })
 
-/** Accepts a task that cannot be delivered, and waits until its first attempt failed. */
+/** Posts a task that cannot be delivered, and waits until its first attempt has failed. */
 async function waitsForItsRetry(url: string, taskNo: string): Promise<void> {
   const posted = await fetch(`${url}/tasks`, {
     method: 'POST',
@@ -203,7 +203,7 @@ t.test('every link of the pages leads somewhere', async t => {
   }
 })
 
-/** In capitals, and no settings of ours: words of the API, and names that examples and other programs read. */
+/** Names in capitals that are not our settings: words of the API, and variables that examples and other programs read. */
 const others = new Set<string>([
   ...Object.values(words).flatMap(value => (Array.isArray(value) ? value : Object.keys(value))),
   ...Object.keys(problems),
@@ -215,7 +215,7 @@ const others = new Set<string>([
 ])
 
 t.test('every setting that the pages name exists', async t => {
-  // The pages of the transports speak of brokers, whose own words are in capitals too.
+  // The pages of the transports contain words of the brokers, which are in capitals too.
   for (const { file, blocks, code } of pages.filter(({ file }) => !/^docs\/(zh\/)?transports\//.test(file))) {
     const shell = blocks.filter(({ language }) => language === 'sh').map(({ text }) => text)
     const named = [
@@ -234,14 +234,14 @@ t.test('every npm command that the pages name exists', async t => {
 })
 
 t.test('the handler in the README compiles, and gives the requests it shows', async t => {
-  // Beneath the project, or `ackbox/handler` would not be this package.
+  // Inside the project, so that `ackbox/handler` resolves to this package.
   const made = inDist(`readme-${process.pid}`)
   t.teardown(() => rmSync(made, { recursive: true, force: true }))
   mkdirSync(made, { recursive: true })
   const handler = pageOf('README.md').blocks.find(
     ({ language, text }) => language === 'ts' && text.includes('defineHandler')
   )
-  // No conditions: as for a folder of handlers outside, its types are those in dist.
+  // No custom conditions: the types come from dist, as for a folder of handlers outside the project.
   const compilerOptions = {
     rootDir: '.',
     outDir: 'out',

@@ -1,4 +1,4 @@
-// What a page and its translation must have in common, and where they differ.
+// The things that a page and its translation must have in common, and their differences.
 import path from 'node:path'
 import type { Page } from './markdown.ts'
 
@@ -15,7 +15,7 @@ export const englishOf = (file: string): string =>
 const isChinese = (file: string): boolean => englishOf(file) !== file
 const hasHan = (text: string): boolean => /\p{Script=Han}/u.test(text)
 
-/** Each as one sentence. None: the translation says as much as the page. */
+/** The differences, one sentence each. Empty if the translation matches the page. */
 export function differences(english: Page, chinese: Page, languages: Languages): string[] {
   const [left, right] = [parts(english.text), parts(chinese.text)]
   const at = left.findIndex((part, index) => part.kind !== right[index]?.kind)
@@ -39,16 +39,16 @@ export function differences(english: Page, chinese: Page, languages: Languages):
   ]
 }
 
-/** What a reader of Chinese must know before following a link. */
+/** The mark of a link to a page that exists only in English. */
 const inEnglish = '（英文）'
 
-/** Links of a Chinese page into pages that are there in English only say so, and no others. */
+/** The links of a Chinese page with a wrong mark. Only links to pages that exist only in English have one. */
 export function wronglyMarked({ file, text }: Page, { english, chinese }: Languages): string[] {
   const unquoted = text.replaceAll(/^```[^]*?^```$/gm, '')
   return [...unquoted.matchAll(/\]\(([^)\s#]+)[^)\s]*\)(.{0,4})/g)].flatMap(([, target = '', next = '']) => {
     const led = path.join(path.dirname(file), target)
     const isPage = target.endsWith('.md') && !/^[a-z]+:/.test(target)
-    // A page leads to itself in the other language, too.
+    // A page also links to its own version in the other language.
     const isOnly = isPage && !isChinese(led) && led !== englishOf(file) && !chinese.has(led)
     if (isOnly === next.startsWith(inEnglish)) return []
     if (isOnly) return [`not marked with ${inEnglish}: ${led}`]
@@ -105,7 +105,7 @@ function sized(table: string): string {
   return `table ${rows.length}×${(rows[1] ?? '').split('|').length - 2}`
 }
 
-/** Comments are dropped. A line of a plain block that is in Chinese says its English line in words. */
+/** Comments are ignored. In a plain block a Chinese line may replace its English line. */
 function blockDiffers(english: Part | undefined, chinese: Part): string[] {
   if (english === undefined || !chinese.kind.startsWith('block')) return []
   const [left, right] = [english, chinese].map(part => part.text.trimEnd().split('\n').map(said(part.kind)))
@@ -148,7 +148,7 @@ const numbersOf = (all: Part[]): string[] =>
     number.replace(/[,.:]$/, '')
   )
 
-/** The targets, by the English file and the place of the heading in it. */
+/** The targets of links: the English file, and the index of the heading in it. */
 function linksOf({ file, text }: Page, { english, chinese }: Languages): string[] {
   const unquoted = text.replaceAll(/^```[^]*?^```$/gm, '')
   const targets = [...unquoted.matchAll(/\]\(([^)\s]+)\)|<img src="([^"]+)"|<(https?:[^>]+)>/g)]

@@ -7,7 +7,7 @@ const owed = {
   retry: { times: 5, backoff: '500ms' }
 } as const
 
-// One downstream for each of the receivers in examples/receivers: the sceneType says which one gets the task.
+// One downstream for each of the receivers in examples/receivers. The sceneType selects the receiver of a task.
 export default defineHandler({
   messageCode: 'example.paid',
   body: z.object({ orderId: z.string(), note: z.string() }),
