@@ -1,4 +1,4 @@
-// What needs no Java; the example itself is run by test/interop/open-platform.test.ts.
+// The checks that need no Java. test/interop/open-platform.test.ts runs the example itself.
 import { mkdirSync, symlinkSync } from 'node:fs'
 import path from 'node:path'
 import t from 'tap'
