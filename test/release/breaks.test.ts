@@ -8,7 +8,7 @@ const file = path.resolve(import.meta.dirname, '../../../openapi/openapi.json')
 interface Part {
   [name: string]: Part
 }
-/** Our own description, with something done to it. */
+/** Our own API description, with `change` applied. */
 function described(change: (api: Part) => void = () => {}): Json {
   const api = JSON.parse(readFileSync(file, 'utf8')) as Part
   change(api)

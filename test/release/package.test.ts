@@ -12,7 +12,7 @@ t.test('npm pack takes what a package needs, and no test, benchmark or secret', 
   })
   const files = filesOf(stdout)
   t.ok(files.length > 100)
-  // Compiled for the tests, there are source maps too; the build of a package makes none.
+  // The compilation for the tests makes source maps too. The build of a package makes none.
   t.same(unexpected(files.filter(file => !file.endsWith('.js.map'))), [])
   for (const file of ['package.json', 'LICENSE', 'dist/src/cli/ackbox.js', 'openapi/openapi.json'])
     t.ok(files.includes(file), file)
