@@ -1,16 +1,16 @@
-// What may be in the package of npm.
+// The files that may be in the npm package.
 
 const kinds = [
   /^(?:package\.json|README(?:\.zh-CN)?\.md|LICENSE|dist\/sbom\.cdx\.json)$/,
   /^docs\/[\w./-]+\.md$/,
   /^dist\/src\/[\w./-]+\.(?:js|d\.ts)$/,
-  // The samples, and no handler that somebody wrote beside them.
+  // Only the samples, and no other handler in the same folder.
   /^dist\/handlers\/(?:audit-log|material-sync|order-paid)\.(?:js|d\.ts)$/,
   /^dist\/ui\/[\w-]+\.(?:js|css|html|svg)$/,
   /^src\/db\/migrations\/(?:\d{4}_\w+\.sql|meta\/\w+\.json)$/,
   /^examples\/(?:project|producers|receivers)\/[\w./-]+$/,
   /^openapi\/openapi\.json$/,
-  // Bundled, as they are patched: bundleDependencies.
+  // They are in bundleDependencies because they are patched.
   /^node_modules\/(?:drizzle-orm|postgres)\//
 ]
 

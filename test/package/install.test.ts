@@ -1,4 +1,4 @@
-// npm run test:package: the tarball of `npm pack`, installed into an empty folder, is what its reader was promised.
+// npm run test:package: the tarball of `npm pack`, installed into an empty folder, works as the pages promise.
 import { spawn } from 'node:child_process'
 import { existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import path from 'node:path'
@@ -22,13 +22,13 @@ const hello = path.join(app, 'handlers/hello.ts')
 interface Running {
   url: string
   pid: number
-  /** All that lives below it now. */
+  /** The pids of its live descendants. */
   below(): number[]
   said(): string
   ended: Promise<void>
 }
 
-/** Starts it in a process group of its own, as a shell does. */
+/** Starts a command in its own process group, as a shell does. */
 async function start(t: Test, cwd: string, command: string, ...args: string[]): Promise<Running> {
   const port = await freePort()
   const child = spawn(command, args, {
@@ -62,7 +62,7 @@ async function start(t: Test, cwd: string, command: string, ...args: string[]): 
 t.test(
   'the tarball has the kinds of files it should have, and its own list of what it is made of',
   async t => {
-    // Built by `npm pack` above.
+    // `npm pack` above has already built it.
     const { code, output } = await run(
       clone,
       'npm',
@@ -225,7 +225,7 @@ t.test('npm start leaves nothing behind, whoever is told to end', async t => {
     ['SIGKILL to npm', pid => process.kill(pid, 'SIGKILL')]
   ]
   for (const [what, tell] of ends) {
-    // Without its build: that of the tarball is there.
+    // Without the build script: the build for the tarball is there.
     const service = await start(t, clone, 'npm', 'start', '--ignore-scripts')
     const all = service.below()
     t.ok(all.length > 0)

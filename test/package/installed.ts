@@ -1,4 +1,4 @@
-// The package as somebody else has it: packed from this working tree, and installed into an empty folder.
+// The package as a user has it: packed from this working tree, and installed into an empty folder.
 import { execFile, type ExecFileException } from 'node:child_process'
 import { cpSync, mkdirSync, readdirSync, readFileSync, symlinkSync } from 'node:fs'
 import path from 'node:path'
@@ -13,7 +13,7 @@ export interface Ended {
   output: string
 }
 
-/** Runs it to its end, without what the test runner loads into every child and what npm told us of ourselves. */
+/** Runs a command until it exits, without the variables that the test runner and npm set for child processes. */
 export async function run(cwd: string, command: string, ...args: string[]): Promise<Ended> {
   return await promisify(execFile)(command, args, { cwd, env: plainEnv(), maxBuffer: 1e8 }).then(
     ({ stdout, stderr }) => ({ code: 0, output: stdout + stderr }),
@@ -37,7 +37,7 @@ export function plainEnv(more: Record<string, string> = {}): Record<string, stri
   return { ...Object.fromEntries(kept.flatMap(name => (env[name] ? [[name, env[name]]] : []))), ...more }
 }
 
-/** A copy of the working tree, as git would commit it; its node_modules are ours, but those that go into the tarball. */
+/** A copy of the working tree, as git would commit it. Packages for the tarball are copied, other node_modules are links to ours. */
 export async function copyTree(t: Test): Promise<string> {
   const copy = folder(t)
   const listed = await run(root, 'git', 'ls-files', '-co', '--exclude-standard')
@@ -58,7 +58,7 @@ export async function copyTree(t: Test): Promise<string> {
   return copy
 }
 
-/** The path of what `npm pack` makes of that copy. */
+/** The path of the tarball that `npm pack` makes from the copy. */
 export async function pack(t: Test, copy: string): Promise<string> {
   const packed = await run(copy, 'npm', 'pack')
   t.equal(packed.code, 0, `npm pack\n${packed.code === 0 ? '' : packed.output}`)

@@ -1,7 +1,7 @@
-// What a program started, down to the last grandchild.
+// The processes that a program started, down to the last grandchild.
 import { readdirSync, readFileSync } from 'node:fs'
 
-/** Pids of all that descend from this one, as Linux tells. */
+/** The pids of all descendants of a process, read from /proc. */
 export function descendants(pid: number): number[] {
   const children = new Map<number, number[]>()
   for (const each of readdirSync('/proc').filter(name => /^\d+$/.test(name))) {
