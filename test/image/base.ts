@@ -1,5 +1,5 @@
-// A stand-in for node:24-slim, made of the packages of the machine's own Debian and of Node as npm ships it: the very
-// Dockerfile is built on it, without a registry of images.
+// A replacement for node:24-slim, made from the packages of the machine's own Debian and from Node as npm ships it.
+// The unchanged Dockerfile is built on it, without an image registry.
 import {
   chmodSync,
   cpSync,
@@ -13,7 +13,7 @@ import {
 import path from 'node:path'
 import type { Run } from './image.ts'
 
-/** Where this machine gets its packages from, in either form that apt reads. */
+/** The package mirror of this machine, from either file format that apt reads. */
 function debian(): { mirror: string; suite: string } {
   const folder = '/etc/apt/sources.list.d'
   const files = [...readdirSync(folder).map(name => path.join(folder, name)), '/etc/apt/sources.list']
@@ -27,7 +27,7 @@ function debian(): { mirror: string; suite: string } {
   throw new Error('no mirror of Debian in /etc/apt: debootstrap has nowhere to go')
 }
 
-/** The root file system in `at`: Debian's smallest, Node 24 and npm in /usr/local, and the user `node`. */
+/** Makes the root file system in `at`: a minimal Debian, Node 24 and npm in /usr/local, and the user `node`. */
 export async function baseTree(run: Run, at: string): Promise<void> {
   const { mirror, suite } = debian()
   await run('debootstrap', '--variant=minbase', suite, at, mirror)
@@ -52,7 +52,7 @@ export async function baseTree(run: Run, at: string): Promise<void> {
   for (const name of ['npm', 'npx'])
     symlinkSync(`../lib/node_modules/npm/bin/${name}-cli.js`, path.join(local, 'bin', name))
 
-  // What this machine needs to reach its registry is the machine's: its certificates, and npm's own settings.
+  // The machine's certificates and npm settings. The build needs them to reach the machine's registry.
   cpSync('/etc/ssl/certs', path.join(at, 'etc/ssl/certs'), { recursive: true, dereference: true })
   const settings = (await run('npm', 'config', 'get', 'globalconfig')).trim().split('\n').at(-1) ?? ''
   mkdirSync(path.join(local, 'etc'), { recursive: true })

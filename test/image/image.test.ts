@@ -1,6 +1,6 @@
-// npm run test:image: the Dockerfile builds, and what it builds does its work the way compose runs it. Needs root, buildah
-// and debootstrap. It proves the image's files, user, settings and commands on a read-only root; not a container runtime's
-// own limits: the network and the kernel's view of users are the machine's.
+// npm run test:image: the Dockerfile builds, and the image works as compose runs it. Needs root, buildah and debootstrap.
+// It proves the image's files, user, settings and commands on a read-only root. It does not prove the limits of a container
+// runtime: the network and the kernel's view of users are those of the machine.
 import { existsSync, readFileSync } from 'node:fs'
 import path from 'node:path'
 import t, { type Test } from 'tap'
@@ -30,7 +30,7 @@ const { peerDependencies } = JSON.parse(readFileSync(path.join(root, 'package.js
   peerDependencies: Record<string, string>
 }
 
-/** A command of the image to its end. */
+/** Runs a command of the image until it exits. */
 async function once(t: Test, command: string[], env: Record<string, string> = {}) {
   const container = runIn(t, image, command, env, handlers)
   return { code: await container.ended, output: container.said() }
@@ -41,7 +41,7 @@ interface Service {
   env: Record<string, string>
 }
 
-/** What compose makes of our file: its own printer puts everything in its place, one line each. */
+/** The services of our compose file, read from `compose config`, which prints one value per line. */
 async function services(t: Test): Promise<Map<string, Service>> {
   const v2 = isThere('docker', 'compose', 'version')
   const printed = v2
@@ -81,7 +81,7 @@ t.test('it runs as a user of its own on a root that nobody may write to', async 
 t.test(
   'it holds the clients of all transports, the patched postgres.js, and nothing that only builds or tests',
   async t => {
-    // Of RocketMQ's client we use the messages; its own entry opens a log in the home folder as it loads.
+    // We use only the messages of RocketMQ's client. Its main entry opens a log in the home folder when it loads.
     const names = Object.keys(peerDependencies).map(name =>
       name === 'rocketmq-client-nodejs' ? '/app/dist/src/transport/rocketmq/proxy.js' : name
     )

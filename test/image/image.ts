@@ -1,4 +1,4 @@
-// Builds the Dockerfile with buildah, and runs what comes out as Docker would: as its user, on a root that is read-only.
+// Builds the Dockerfile with buildah, and runs the image as Docker would: as its user, on a read-only root.
 import { execFile, spawn, type ExecFileException } from 'node:child_process'
 import { existsSync, mkdirSync } from 'node:fs'
 import path from 'node:path'
@@ -13,7 +13,7 @@ export type Run = (command: string, ...args: string[]) => Promise<string>
 
 const builder = { BUILDAH_ISOLATION: 'chroot', STORAGE_DRIVER: 'vfs' }
 
-/** Runs it to its end; its stdout. Throws with all that it said. */
+/** Runs a command and returns its stdout. Throws with the whole output. */
 export const run: Run = async (command, ...args) => {
   try {
     const env = plainEnv(builder)
@@ -40,7 +40,7 @@ interface Config {
   Cmd: string[]
 }
 
-/** node:24-slim as far as this machine can make it, and the image of our Dockerfile on it. */
+/** Builds a replacement for node:24-slim, and the image of our Dockerfile on it. */
 export async function buildImage(t: Test): Promise<Image> {
   const work = folder(t)
   const buildah = (...args: string[]): Promise<string> =>
@@ -54,7 +54,7 @@ export async function buildImage(t: Test): Promise<Image> {
   await buildah('config', '--env', 'PATH=/usr/local/bin:/usr/bin:/bin', base)
   await buildah('commit', '--rm', base, 'docker.io/library/node:24-slim')
 
-  // What npm has fetched for this machine already is not fetched again.
+  // The build uses npm's cache of this machine and fetches nothing twice.
   const cache = (await run('npm', 'config', 'get', 'cache')).trim().split('\n').at(-1) ?? ''
   const kept = existsSync(cache) ? ['--volume', `${cache}:/root/.npm`] : []
   const certificates = ['--volume', '/etc/ssl/certs:/etc/ssl/certs:ro']
@@ -69,15 +69,15 @@ export async function buildImage(t: Test): Promise<Image> {
 }
 
 export interface Container {
-  /** All it wrote so far. */
+  /** Its output so far. */
   said(): string
-  /** SIGTERM to the process of the image, as `docker stop` sends it; its exit code. */
+  /** Sends SIGTERM to the process of the image, as `docker stop` does, and returns its exit code. */
   stop(): Promise<number | null>
   ended: Promise<number | null>
 }
 
-// A mount namespace of its own, in it the tree read-only, an empty /tmp, the machine's /dev and /proc, and handlers where
-// compose mounts them; then the image's user, whom no capability is left, and the command in the image's folder.
+// Makes a mount namespace with the tree read-only, an empty /tmp, /dev and /proc, and the handlers where compose mounts
+// them. Then the command runs in the image's folder, as the image's user, without capabilities.
 const script = `set -e
 mount --bind "$TREE" "$TREE"
 mount -o remount,ro,bind "$TREE"
@@ -87,7 +87,7 @@ mount -t proc proc "$TREE/proc"
 mount --bind -o ro "$HANDLERS" "$TREE/app/handlers"
 exec chroot --userspec="$RUN_AS:$RUN_AS" "$TREE" env -i "$@"`
 
-/** Starts a command in the image, with these settings over those of the image. */
+/** Starts a command in the image. `env` overrides the settings of the image. */
 export function runIn(
   t: Test,
   image: Image,
@@ -95,7 +95,7 @@ export function runIn(
   env: Record<string, string>,
   handlers: string
 ): Container {
-  // Where compose mounts them; a runtime makes such a folder before it makes the root read-only.
+  // The place where compose mounts them. A container runtime also makes it before the root becomes read-only.
   mkdirSync(path.join(image.tree, 'app/handlers'), { recursive: true })
   const settings = [...image.env, ...Object.entries(env).map(([name, value]) => `${name}=${value}`)]
   const child = spawn(
