@@ -1,7 +1,7 @@
 import t from 'tap'
 import { openReader, readPages, type Listed } from '../../src/ui/reader.ts'
 
-/** Reads that end when they are told to. */
+/** Reads that stay open until `end` is called. */
 function slow() {
   const open: ((value: string | Error) => void)[] = []
   const ask = () =>

@@ -28,7 +28,7 @@ t.test('the search box understands words, filters and times', async t => {
       { webhookId: '0193b3a0-0000-7000-8000-000000000001_ads' },
       ''
     ],
-    // The default number of a task has colons.
+    // A default taskNo contains colons.
     ['order.paid:vip:0123456789abcdef0123456789abcdef', {}, 'order.paid:vip:0123456789abcdef0123456789abcdef']
   ]
   for (const [text, filter, word] of rows)
