@@ -1,4 +1,4 @@
-// npm run test:schemathesis: a judge from outside reads our description of the API and tries to catch the service lying.
+// npm run test:schemathesis: an outside tool reads our API description and looks for answers of the service that break it.
 import { spawn, spawnSync } from 'node:child_process'
 import { existsSync, rmSync } from 'node:fs'
 import { mkdtemp, rm } from 'node:fs/promises'
@@ -43,7 +43,7 @@ const wrong = await service.stop()
 for (const line of wrong) console.error(line)
 process.exitCode = code === 0 && wrong.length === 0 ? 0 : 1
 
-/** Where it is; null where it cannot be had. Half an installation is made anew. */
+/** The path of schemathesis. Null if it cannot be installed. Replaces an incomplete installation. */
 function install(): string | null {
   const home = join(cache, 'schemathesis')
   const ready = join(home, 'requirements.txt')
@@ -67,9 +67,9 @@ function install(): string | null {
   return found
 }
 
-/** Its exit code: 0, or 1 when it found something, which it says with a curl line for each. */
+/** Returns the exit code: 0, or 1 after a finding. Schemathesis prints a curl line for each finding. */
 async function judge(st: string): Promise<number> {
-  // It keeps notes where it runs.
+  // Schemathesis writes files to its working folder.
   const cwd = await mkdtemp(join(tmpdir(), 'schemathesis-'))
   const run = ['run', `${service.url}/openapi.json`, '--seed', values.seed, '--max-time', values.seconds]
   const child = spawn(st, ['--config-file', join(folder, 'schemathesis.toml'), ...run, '--no-color'], {

@@ -1,4 +1,4 @@
-// One service for schemathesis: a process of its own on an embedded PostgreSQL, asked for keys.
+// One service for schemathesis: its own process on an embedded PostgreSQL. It requires API keys.
 import { execFileSync, spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { chmodSync, mkdtempSync, rmSync } from 'node:fs'
@@ -12,9 +12,9 @@ import { tokens } from '../../src/domain/tokens.ts'
 export interface Running {
   url: string
   key: string
-  /** Fits the first delivery of the task of the examples, which is posted already. */
+  /** The callback token of the first delivery of the example task, which is already posted. */
   token: string
-  /** Ends it as an operator does, and says what was wrong with it: nothing, when all is well. */
+  /** Stops the service as an operator does, and returns its problems. Empty if all is well. */
   stop(): Promise<string[]>
 }
 
@@ -23,7 +23,7 @@ const program = (name: string) => resolve(import.meta.dirname, '../../src', `${n
 
 export async function startService(): Promise<Running> {
   const dataDir = mkdtempSync(join(tmpdir(), 'ackbox-schemathesis-'))
-  // As root PostgreSQL runs as another user, who must get in.
+  // Under root, PostgreSQL runs as another user, who needs access to this folder.
   chmodSync(dataDir, 0o755)
   const port = await freePort()
   const env = {
