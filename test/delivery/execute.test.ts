@@ -175,7 +175,7 @@ t.test('a job that comes with too little lease is given back, uncounted and unse
   await later('15 s')
   await queue.run()
   await quiet()
-  t.match(await delivery(taskNo), { phase: 'WAITING', attempt: 1, triesLeft: 1, attempts: [] })
+  t.match(await delivery(taskNo), { phase: 'WAITING', attempt: 1, triesLeft: 1, attempts: { length: 0 } })
   t.equal(downstream.requests.length, 0)
 })
 
@@ -192,7 +192,7 @@ t.test('paused: what waits in the queue is given back, what is in flight finishe
   downstream.answer()
   await quiet()
   t.match(await delivery(flying), { status: 'HANDLED' })
-  t.match(await delivery(queued), { phase: 'WAITING', triesLeft: 1, attempts: [] })
+  t.match(await delivery(queued), { phase: 'WAITING', triesLeft: 1, attempts: { length: 0 } })
   t.equal(downstream.requests.length, 1)
 })
 
@@ -241,7 +241,7 @@ t.test('SIGTERM: what waits for a slot is given back, what is on its way ends', 
   downstream.answer()
   await quiet()
   t.match(await delivery(flying), { status: 'HANDLED' })
-  t.match(await delivery(waiting), { phase: 'WAITING', triesLeft: 1, attempts: [] })
+  t.match(await delivery(waiting), { phase: 'WAITING', triesLeft: 1, attempts: { length: 0 } })
 })
 
 t.test(

@@ -87,7 +87,7 @@ t.test('beforeSend may skip it, and may put it off uncounted', async t => {
   wish.now = { skip: true }
   const skipped = await post()
   await quiet()
-  t.match(await delivery(skipped), { status: 'DELETED', reason: 'SKIPPED', attempts: [] })
+  t.match(await delivery(skipped), { status: 'DELETED', reason: 'SKIPPED', attempts: { length: 0 } })
   t.equal(downstream.requests.length, 1)
 })
 
@@ -126,6 +126,6 @@ t.test('a hook that used up the lease does not send: it is looked at again right
   })
   const taskNo = await post()
   await quiet()
-  t.match(await delivery(taskNo), { phase: 'WAITING', attempt: 1, triesLeft: 10, attempts: [] })
+  t.match(await delivery(taskNo), { phase: 'WAITING', attempt: 1, triesLeft: 10, attempts: { length: 0 } })
   t.equal(downstream.requests.length, 0)
 })
