@@ -137,11 +137,13 @@ async function send(
       signal: AbortSignal.any([signal, AbortSignal.timeout(sendMs)])
     })
     const text = await answer.text()
-    const message = `The receipt was answered ${answer.status}: ${text.slice(0, 200)}`
     const isRefused = final.has(answer.status)
-    if (isRefused && !isFromCallback(text)) throw new Error(`${message}. This is not an answer of /callback`)
+    if (isRefused) {
+      const message = `The receipt was answered ${answer.status}: ${text.slice(0, 200)}`
+      if (!isFromCallback(text)) throw new Error(`${message}. This is not an answer of /callback`)
+      onError(new ReceiptRefused(message), { taskNo })
+    }
     if (answer.ok || isRefused) {
-      if (isRefused) onError(new ReceiptRefused(message), { taskNo })
       await remove(db, row)
       return
     }

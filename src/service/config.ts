@@ -153,7 +153,7 @@ export function readFailpoints(text: string | undefined, env: Env): Map<Failpoin
 
 function complaint(issue: z.core.$ZodIssue, given: Env): string {
   const name = String(issue.path[0])
-  const value = JSON.stringify(given[name]) ?? ''
+  const value = String(JSON.stringify(given[name]))
   // Never print a password: in a URL it stands before the @.
   const isHidden = /SECRET|URL/.test(name) || value.includes('@')
   return `${name} ${issue.message}${isHidden ? '' : `, but is ${value}`}`

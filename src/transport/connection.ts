@@ -55,11 +55,7 @@ export function link<Client>(
       }
       failed = undefined
       live = opened
-      void opened.gone.then(() => {
-        if (live !== opened) return
-        live = undefined
-        if (!closing.signal.aborted) trouble('connection_closed')
-      })
+      void opened.gone.then(() => lost(opened))
       if (away) deps.log.info({ broker: broker.name }, 'broker.available')
       away = false
       return opened.client
@@ -71,6 +67,12 @@ export function link<Client>(
     } finally {
       opening = undefined
     }
+  }
+
+  function lost(ended: Live<Client>): void {
+    if (live !== ended) return
+    live = undefined
+    if (!closing.signal.aborted) trouble('connection_closed')
   }
 
   function trouble(reason: string): void {
@@ -126,8 +128,7 @@ export function link<Client>(
       if (live?.client !== client) return
       // The end of a silent socket can take seconds. The next send must not get it.
       live.end()
-      live = undefined
-      if (!closing.signal.aborted) trouble('connection_closed')
+      lost(live)
     },
 
     close() {
