@@ -1,12 +1,18 @@
 // Reads all changes at once, for all watchers: by primary keys and small tables, never by a scan of deliveries.
-import { textArray } from './arrays.ts'
+import { plainArray, textArray } from './arrays.ts'
 import type { Sql } from './pool.ts'
 
-/** The newest ids at the last look. */
+/**
+ * The newest ids at the last look, as a list in descending order: ids are given out before the commit, so a row may appear
+ * after one with a higher id.
+ */
 export interface SeenChanges {
-  failureId: number
-  auditId: number
+  failureIds: number[]
+  auditIds: number[]
 }
+
+const mostFailures = 1_000
+const mostActs = 100
 
 interface Changes extends SeenChanges {
   failures: { messageCode: string; downstream: string }[]
@@ -26,17 +32,20 @@ export async function readChanges(
     [
       SeenChanges & {
         failures: { messageCode: string; downstream: string }[] | null
+        audit: boolean
         tasks: { taskNo: string; messageCode: string; state: string }[] | null
       }
     ]
   >`
-    select coalesce((select max(id) from failure), 0)::float8 as "failureId",
-      coalesce((select max(id) from audit), 0)::float8 as "auditId",
+    with newest_failures as (select id, message_code, downstream from failure order by id desc limit ${mostFailures}),
+    newest_audit as (select id from audit order by id desc limit ${mostActs})
+    select (select coalesce(json_agg(id), '[]') from newest_failures) as "failureIds",
+      (select coalesce(json_agg(id), '[]') from newest_audit) as "auditIds",
       (select json_agg(f) from (
-        select distinct message_code as "messageCode", downstream from (
-          select message_code, downstream from failure where id > ${seen?.failureId ?? null}::bigint order by id desc limit 1000
-        ) newest
+        select distinct message_code as "messageCode", downstream from newest_failures
+        where ${isNew(sql, seen?.failureIds, mostFailures)}
       ) f) as failures,
+      exists (select from newest_audit where ${isNew(sql, seen?.auditIds, mostActs)}) as audit,
       (select json_agg(w) from (
         select t.task_no as "taskNo", t.message_code as "messageCode", concat(t.state, ' ', (
           select string_agg(concat(d.updated_at, d.status, d.phase), ' ' order by d.downstream) from delivery d where d.task_id = t.id
@@ -46,7 +55,14 @@ export async function readChanges(
   return {
     ...now,
     failures: failures ?? [],
-    audit: seen !== null && now.auditId > seen.auditId,
     tasks: new Map(tasks?.map(({ taskNo, ...task }) => [taskNo, task]))
   }
+}
+
+/** Rows below a full list are old: they come back into it when newer ones are deleted. */
+function isNew(sql: Sql, seenIds: readonly number[] | undefined, most: number) {
+  if (!seenIds) return sql`false`
+  const ids = plainArray(seenIds)
+  const below = seenIds[most - 1] ?? 0
+  return sql`(id > ${below}::bigint and not exists (select from unnest(${ids}::bigint[]) old (old_id) where old_id = id))`
 }

@@ -149,6 +149,29 @@ t.test('a look at changes tells of failures, acts and watched tasks since the la
   t.same(next.failures, [{ messageCode: 'order.paid', downstream: 'warehouse' }])
   t.equal(next.audit, true)
   t.not(next.tasks.get('watched')?.state, first.tasks.get('watched')?.state)
+  const last = await readChanges(sql, next, [])
+  t.same([last.failures, last.audit], [[], false])
+})
+
+t.test('a look at changes finds what was committed after a row with a higher id', async t => {
+  const { sql } = await testDb(t)
+  const [early, late] = [await standing(sql, inFlight), await standing(sql, inFlight)]
+  const act = (sql: Sql, who: string) => sql`insert into audit (who, what) values (${who}, 'task.redeliver')`
+  const seen = await readChanges(sql, null, [])
+  const slow = await sql.reserve()
+  t.teardown(() => slow.release())
+  await slow`begin`
+  await fail(slow, early, 'no')
+  await act(slow, 'ops-1')
+  await fail(sql, late, 'no')
+  await act(sql, 'ops-2')
+  const first = await readChanges(sql, seen, [])
+  t.equal(first.failures.length, 1)
+  await slow`commit`
+  const next = await readChanges(sql, first, [])
+  t.same([next.failures.length, next.audit], [1, true])
+  await sql`delete from failure where id = (select max(id) from failure)`
+  t.same((await readChanges(sql, next, [])).failures, [], 'an old row is not new when a newer one is deleted')
 })
 
 t.test('counts are written twice without counting twice, and summed up by time and downstream', async t => {
