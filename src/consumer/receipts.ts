@@ -137,13 +137,10 @@ async function send(
       signal: AbortSignal.any([signal, AbortSignal.timeout(sendMs)])
     })
     const text = await answer.text()
-    const isRefused = final.has(answer.status)
-    if (isRefused) {
+    if (answer.ok || final.has(answer.status)) {
       const message = `The receipt was answered ${answer.status}: ${text.slice(0, 200)}`
-      if (!isFromCallback(text)) throw new Error(`${message}. This is not an answer of /callback`)
-      onError(new ReceiptRefused(message), { taskNo })
-    }
-    if (answer.ok || isRefused) {
+      if (!isFromCallback(answer, text)) throw new Error(`${message}. This is not an answer of /callback`)
+      if (!answer.ok) onError(new ReceiptRefused(message), { taskNo })
       await remove(db, row)
       return
     }
@@ -158,11 +155,11 @@ async function send(
   await putOff(db, row, pauseMs).catch(() => {}) // the lease ends by itself
 }
 
-/** A proxy, or another path, refuses with another body. The receipt must not be lost because of it. */
-function isFromCallback(text: string): boolean {
+/** A proxy, or another path, answers with another body. The receipt must not be lost because of it. */
+function isFromCallback({ ok }: Response, text: string): boolean {
   try {
-    const { code } = JSON.parse(text) as { code?: unknown }
-    return typeof code === 'string' && !misaddressed.has(code)
+    const { taskNo, code } = JSON.parse(text) as { taskNo?: unknown; code?: unknown }
+    return ok ? typeof taskNo === 'string' : typeof code === 'string' && !misaddressed.has(code)
   } catch {
     return false
   }

@@ -281,16 +281,22 @@ async function stories(t: Test, bank: Bank): Promise<void> {
 
   await t.test('receipts are sent until Ackbox has them', async t => {
     const seen: { token: unknown; body: unknown }[] = []
-    const script = [503, 429, 200, 404, 401, 401]
-    const texts = ['{}', '{}', '{}', '<h1>Not found</h1>', '{"code":"UNAUTHORIZED"}', '{"code":"BAD_TOKEN"}']
+    const script: [status: number, text: string][] = [
+      [503, '{}'],
+      [429, '{}'],
+      [200, '<h1>We will be back soon</h1>'],
+      [200, '{"taskNo":"order-1","status":"HANDLED","applied":true}'],
+      [404, '<h1>Not found</h1>'],
+      [401, '{"code":"UNAUTHORIZED"}'],
+      [401, '{"code":"BAD_TOKEN"}']
+    ]
     const url = await listen(t, (request, response) => {
       let text = ''
       request.on('data', chunk => (text += String(chunk)))
       request.on('end', () => {
         seen.push({ token: request.headers['ackbox-callback-token'], body: JSON.parse(text) })
-        response
-          .writeHead(script[seen.length - 1] ?? 200, { 'retry-after': '0' })
-          .end(texts[seen.length - 1] ?? '{}')
+        const [status, answer] = script[seen.length - 1] ?? [500, '']
+        response.writeHead(status, { 'retry-after': '0' }).end(answer)
       })
     })
     const told: unknown[] = []
@@ -302,14 +308,14 @@ async function stories(t: Test, bank: Bank): Promise<void> {
         points.once(bank.db.within(native), request, async () => void (await bank.run(native, grant)))
       )
     await handle(signed(newId(), token))
-    await until('three were sent', () => seen.length === 3)
+    await until('it was sent four times', () => seen.length === 4)
     await until('it is gone', async () => (await receipts()).length === 0)
     t.same(new Set(seen.map(one => JSON.stringify(one))).size, 1, 'the same each time')
     t.match(seen[0], { token: 'token-1', body: { messageCode: 'order.paid', result: 'HANDLED' } })
     t.same(told, [])
     // An answer of a proxy or a wrong address loses no receipt. A refusal by /callback ends the receipt and is reported.
     await handle(signed(newId(), token))
-    await until('the last one is gone', async () => seen.length === 6 && (await receipts()).length === 0)
+    await until('the last one is gone', async () => seen.length === 7 && (await receipts()).length === 0)
     t.match(told, [{ name: 'ReceiptRefused', message: /401: .*BAD_TOKEN/ }])
     t.equal(told.length, 1)
     stop.abort()

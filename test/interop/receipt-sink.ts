@@ -8,7 +8,7 @@ import { door } from '../consumer/databases.ts'
 
 export interface ReceiptSink {
   url: string
-  /** The receipts that were answered 200. */
+  /** The receipts that were answered as Ackbox does. */
   receipts: unknown[]
   /** Holds all requests from now on until `answer` is called. */
   hold(): { came: Promise<void>; answer: () => void }
@@ -16,17 +16,20 @@ export interface ReceiptSink {
 
 export async function receiptSink(t: Test): Promise<ReceiptSink> {
   const receipts: unknown[] = []
-  // Answers of a proxy are not final. A sender that follows the redirect is detected, since it never gets its 200.
-  const notFinal = [503, 302, 403, 404]
+  // Answers of a proxy are not final, a 200 neither. A sender that follows the redirect is detected, since it never gets its 200.
+  const notFinal = [503, 302, 403, 404, 200]
   let held: { came: () => void; answered: Promise<void> } | undefined
   const server = createServer((request, response) => {
-    void json(request).then(async receipt => {
+    void json(request).then(async value => {
+      const receipt = value as { taskNo: string }
       held?.came()
       await held?.answered
       const isOurs = request.url === '/callback' && request.headers['ackbox-callback-token'] === 'token-1'
-      const status = isOurs ? (notFinal.shift() ?? 200) : 401
-      if (status === 200) receipts.push(receipt)
-      response.writeHead(status, status === 302 ? { location: '/login' } : {}).end('{}')
+      const status = isOurs ? notFinal.shift() : 401
+      if (status !== undefined)
+        return response.writeHead(status, status === 302 ? { location: '/login' } : {}).end('{}')
+      receipts.push(receipt)
+      return response.end(JSON.stringify({ taskNo: receipt.taskNo, status: 'HANDLED', applied: true }))
     })
   })
   server.listen(0, '127.0.0.1')

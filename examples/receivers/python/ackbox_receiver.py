@@ -36,14 +36,14 @@ class NoRedirects(urllib.request.HTTPRedirectHandler):
 no_redirects = urllib.request.build_opener(NoRedirects)
 
 
-def is_from_callback(answer):
-    """A proxy, or another path, refuses with another body. The receipt must not be lost because of it."""
+def member_of(answer, name):
+    """A text member of a JSON answer, else None. A proxy, or another path, answers with another body. The receipt must not be lost because of it."""
     try:
-        problem = json.loads(answer.read(65_536))
+        value = json.loads(answer.read(65_536))
     except (ValueError, OSError, http.client.HTTPException):
-        return False
-    code = problem.get("code") if isinstance(problem, dict) else None
-    return isinstance(code, str) and code not in MISADDRESSED
+        return None
+    member = value.get(name) if isinstance(value, dict) else None
+    return member if isinstance(member, str) else None
 
 
 class Retry(Exception):
@@ -295,10 +295,10 @@ class Receiver:
         headers = {"content-type": "application/json", "ackbox-callback-token": token}
         request = urllib.request.Request(self.callback_url, data=receipt.encode(), headers=headers)
         try:
-            with no_redirects.open(request, timeout=10):
-                return True
+            with no_redirects.open(request, timeout=10) as answer:
+                return member_of(answer, "taskNo") is not None
         except urllib.error.HTTPError as error:
-            is_refused = error.code in REFUSED and is_from_callback(error)
+            is_refused = error.code in REFUSED and member_of(error, "code") not in (None, *MISADDRESSED)
             if is_refused:
                 print("ackbox_receiver: the receipt", receipt, "was answered", error.code, flush=True)
             return is_refused

@@ -104,8 +104,8 @@ public final class Ackbox {
   boolean isReceiptSent(String token, String receipt) {
     try {
       HttpResponse<String> answer = send(request("POST", "callback", receipt).header("ackbox-callback-token", token));
-      if (answer.statusCode() / 100 == 2) return true;
-      // A proxy, or another path, refuses with another body. The receipt must not be lost because of it.
+      // A proxy, or another path, answers with another body. The receipt must not be lost because of it.
+      if (answer.statusCode() / 100 == 2) return Json.object(answer.body()).get("taskNo") instanceof String;
       boolean isRefused =
           REFUSED.contains(answer.statusCode())
               && Json.object(answer.body()).get("code") instanceof String code
