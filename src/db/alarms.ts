@@ -3,6 +3,21 @@ import type { Sql } from './pool.ts'
 import type { alarm, task } from './schema.ts'
 import { lowestUuid } from '../domain/ids.ts'
 
+/**
+ * Why an alarm was raised, as an expression over `alarm`, `delivery`, `outbox_rejected`, `reconciliation` and `prepared`. What was
+ * blocked, or which certificate was wrong, is said by the newest attempt of the round that begins with the attempt of the alarm.
+ */
+export const alarmReason = `case
+  when alarm.kind = 'FAILED' then delivery.reason
+  when alarm.kind = 'MISMATCH' then
+    case when reconciliation.downstream is not null then 'UNKNOWN' when delivery.status = 1 then 'MISSING' else 'DIFFERS' end
+  when alarm.kind in ('TLS', 'BLOCKED_TARGET') then (
+    select x.reason from attempt x
+    where x.task_id = alarm.task_id and x.downstream = alarm.downstream and x.attempt >= alarm.attempt and x.reason is not null
+    order by starts_with(x.reason, case alarm.kind when 'TLS' then 'tls' else 'blocked_target' end) desc, x.attempt desc
+    limit 1)
+  else coalesce(delivery.reason, outbox_rejected.problem->>'code', prepared.last_reason, prepared.last_answer) end`
+
 /** An alarm that no channel has yet. If the process that claimed it dies, another process claims it some seconds later. */
 export type ClaimedAlarm = Omit<typeof alarm.$inferSelect, 'sentAt' | 'resolvedAt' | 'nextActionAt'> &
   Pick<typeof task.$inferSelect, 'taskNo' | 'messageCode'> & {
@@ -28,27 +43,23 @@ export function claimAlarms(sql: Sql, limit: number): Promise<ClaimedAlarm[]> {
       where a.task_id = due.task_id and a.downstream = due.downstream and a.attempt = due.attempt and a.kind = due.kind
       returning a.task_id, a.downstream, a.attempt, a.kind, a.created_at, a.tries
     )
-    -- What was rejected has neither a task nor a delivery, and says of itself whatever its producer wrote.
-    select c.task_id as "taskId", c.downstream, c.attempt, c.kind, c.created_at as "createdAt", c.tries,
-      coalesce(t.task_no, left(r.task_no, 200), u.unknown_task_nos[1], '') as "taskNo",
-      coalesce(t.message_code, left(r.message_code, 200), u.message_code, '') as "messageCode",
-      -- What was blocked, or which certificate was wrong, is said by the attempt.
-      case when c.kind = 'FAILED' then d.reason
-        when c.kind = 'MISMATCH' then case when u.downstream is not null then 'UNKNOWN' when d.status = 1 then 'MISSING' else 'DIFFERS' end
-        else coalesce(x.reason, d.reason, r.problem->>'code', p.last_reason, p.last_answer) end as reason,
-      case when c.kind = 'KEY_HELD' then json_build_object('orderingKey', d.ordering_key, 'waiting', (
+    -- A rejected row has no task. Its values are those of its producer.
+    select alarm.task_id as "taskId", alarm.downstream, alarm.attempt, alarm.kind, alarm.created_at as "createdAt", alarm.tries,
+      coalesce(t.task_no, left(outbox_rejected.task_no, 200), reconciliation.unknown_task_nos[1], '') as "taskNo",
+      coalesce(t.message_code, left(outbox_rejected.message_code, 200), reconciliation.message_code, '') as "messageCode",
+      ${sql.unsafe(alarmReason)} as reason,
+      case when alarm.kind = 'KEY_HELD' then json_build_object('orderingKey', delivery.ordering_key, 'waiting', (
         select count(*) from (
           select from delivery w
-          where w.downstream = d.downstream and w.ordering_key = d.ordering_key and w.position > d.position and w.status = 0
+          where w.downstream = delivery.downstream and w.ordering_key = delivery.ordering_key and w.position > delivery.position and w.status = 0
           limit 10000
         ) w
       )) end as held
-    from claimed c left join task t on t.id = c.task_id
-      left join outbox_rejected r on c.kind = 'REJECTED' and r.id = c.task_id
-      left join reconciliation u on c.kind = 'MISMATCH' and t.id is null and u.unknown_alarm = c.task_id
-      left join prepared p on c.kind = 'PREPARED_STUCK' and p.task_id = c.task_id
-      left join delivery d on d.task_id = c.task_id and d.downstream = c.downstream
-      left join attempt x on x.task_id = c.task_id and x.downstream = c.downstream and x.attempt = c.attempt`
+    from claimed alarm left join task t on t.id = alarm.task_id
+      left join outbox_rejected on alarm.kind = 'REJECTED' and outbox_rejected.id = alarm.task_id
+      left join reconciliation on alarm.kind = 'MISMATCH' and t.id is null and reconciliation.unknown_alarm = alarm.task_id
+      left join prepared on alarm.kind = 'PREPARED_STUCK' and prepared.task_id = alarm.task_id
+      left join delivery on delivery.task_id = alarm.task_id and delivery.downstream = alarm.downstream`
 }
 
 /** These alarms were reported: by a channel, or only in the log. */
@@ -65,40 +76,56 @@ export async function markAlarmsSent(
     where a.task_id = s.task_id and a.downstream = s.downstream and a.attempt = s.attempt and a.kind = s.kind`
 }
 
+/** The wait for a delivery that another live worker has a handler for, as in a rolling deploy. */
+const elsewhereMs = 5_000
+
+/** `afterMs`: until the next look. `isElsewhere`: another live worker has a handler for it, and there is no alarm. */
+export interface NoHandler {
+  afterMs: number
+  isElsewhere: boolean
+}
+
 /**
- * No handler here knows these deliveries any more. Raises one open alarm for each, and returns the ms until its next look,
- * in the given order: from 60 s, doubling with the age of the alarm, to 1 h.
+ * This process has no handler for these deliveries. Raises one open alarm for each that no live worker has a handler for.
+ * Their `afterMs` is 60 s first, and doubles with the age of the alarm to 1 h. The result has the order of the deliveries.
  */
 export async function raiseNoHandler(
   sql: Sql,
   deliveries: readonly { taskId: string; downstream: string; attempt: number }[]
-): Promise<number[]> {
-  const rows = await sql<{ ord: number; age_ms: number | null }[]>`
-    with asked as (
-      select * from unnest(
+): Promise<NoHandler[]> {
+  const rows = await sql<{ is_elsewhere: boolean; age_ms: number | null }[]>`
+    with handled as materialized (
+      select distinct unnest(handles) as name from node
+      where seen_at > now() - interval '15 s' and roles like '%worker%'
+    ), known as (
+      select u.*, t.message_code || ' ' || u.downstream in (select name from handled) as is_elsewhere
+      from unnest(
         ${plainArray(deliveries.map(one => one.taskId))}::uuid[], ${textArray(deliveries.map(one => one.downstream))}::text[],
         ${plainArray(deliveries.map(one => one.attempt))}::int[]
-      ) with ordinality as a (task_id, downstream, attempt, ord)
+      ) with ordinality as u (task_id, downstream, attempt, ord) left join task t on t.id = u.task_id
     ), open as (
-      select asked.ord, min(alarm.created_at) as since
-      from asked join alarm on alarm.task_id = asked.task_id and alarm.downstream = asked.downstream
+      select known.ord, min(alarm.created_at) as since
+      from known join alarm on alarm.task_id = known.task_id and alarm.downstream = known.downstream
         and alarm.kind = 'NO_HANDLER' and alarm.resolved_at is null
-      group by asked.ord
+      group by known.ord
     ), raised as (
       insert into alarm (task_id, downstream, attempt, kind)
       select a.task_id, a.downstream, a.attempt, 'NO_HANDLER'
-      from asked a join delivery d on d.task_id = a.task_id and d.downstream = a.downstream
-      where a.ord not in (select ord from open)
-        -- One that somebody with a handler has sent meanwhile has resolved its alarm, and would never do so again.
+      from known a join delivery d on d.task_id = a.task_id and d.downstream = a.downstream
+      where a.is_elsewhere is not true and a.ord not in (select ord from open)
+        -- Another process may have sent it since. That resolved its alarm, so a new alarm would never be resolved.
         and d.attempt = a.attempt and d.phase is not null
       on conflict (task_id, downstream, attempt, kind) do update
         set resolved_at = null, sent_at = null, tries = 0, next_action_at = now(), created_at = now()
         where alarm.resolved_at is not null
     )
-    select asked.ord::int, extract(epoch from now() - open.since)::float8 * 1000 as age_ms
-    from asked left join open on open.ord = asked.ord
-    order by asked.ord`
-  return rows.map(row => Math.min(3_600_000, Math.max(60_000, row.age_ms ?? 0)))
+    select coalesce(known.is_elsewhere, false) as is_elsewhere, extract(epoch from now() - open.since)::float8 * 1000 as age_ms
+    from known left join open on open.ord = known.ord
+    order by known.ord`
+  return rows.map(({ is_elsewhere: isElsewhere, age_ms }) => ({
+    isElsewhere,
+    afterMs: isElsewhere ? elsewhereMs : Math.min(3_600_000, Math.max(60_000, age_ms ?? 0))
+  }))
 }
 
 /** Open alarms are sorted by it. */

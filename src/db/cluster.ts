@@ -14,22 +14,37 @@ export interface NodeFacts {
   secrets?: readonly string[]
   queue?: string
   handlers?: string
+  /** What its worker has a handler for, as `handledName` writes it. */
+  handles?: readonly string[]
   /** When its worker reached each downstream last, ms since 1970 by the database's clock. */
   reached?: Readonly<Record<string, number>>
   yielded?: readonly YieldedDownstream[]
 }
 
+/** A messageCode at a downstream, in `node.handles`. Neither name holds a space. */
+export const handledName = (messageCode: string, downstream: string): string => `${messageCode} ${downstream}`
+
 /** Records that this process lives. Removes processes that have been silent for an hour. */
 export async function writeNode(sql: Sql, node: NodeFacts): Promise<void> {
-  const { id, roles, version, secrets, queue = null, handlers = null, reached = {}, yielded = [] } = node
+  const {
+    id,
+    roles,
+    version,
+    secrets,
+    queue = null,
+    handlers = null,
+    handles,
+    reached = {},
+    yielded = []
+  } = node
   await sql`
     with gone as (delete from node where seen_at < now() - interval '1 hour')
-    insert into node (id, roles, version, seen_at, secrets, queue, handlers, reached, yielded)
+    insert into node (id, roles, version, seen_at, secrets, queue, handlers, handles, reached, yielded)
     values (${id}, ${roles}, ${version}, now(), ${secrets ? textArray(secrets) : null}::text[], ${queue}, ${handlers},
-      ${sql.json(reached)}, ${sql.json(yielded as never)})
+      ${handles ? textArray(handles) : null}::text[], ${sql.json(reached)}, ${sql.json(yielded as never)})
     on conflict (id) do update set roles = excluded.roles, version = excluded.version, seen_at = now(),
       secrets = excluded.secrets, queue = excluded.queue, handlers = excluded.handlers,
-      reached = excluded.reached, yielded = excluded.yielded`
+      handles = excluded.handles, reached = excluded.reached, yielded = excluded.yielded`
 }
 
 /** The processes that live. */

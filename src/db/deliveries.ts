@@ -221,7 +221,7 @@ export async function nextDue(
   return { now: row.now, inMs: row.in_ms, oldest: new Map(Object.entries(row.oldest ?? {})) }
 }
 
-/** Deliveries overdue for a minute whose downstream is none of `known`: no process has a handler for them. */
+/** Deliveries overdue for a minute whose downstream is none of `known`: this process has no handler for them. */
 export async function findOrphans(sql: Sql, known: readonly string[], limit: number): Promise<Claim[]> {
   const rows = await sql<ClaimRow[]>`
     with recursive gap (low, high) as (

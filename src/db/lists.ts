@@ -1,18 +1,10 @@
 // The reads of the API: lists by a keyset that new rows cannot shift, one whole task, and counts.
 import { and, desc, eq, gte, isNotNull, isNull, lt, sql } from './drizzle.ts'
 import { plainArray, textArray } from './arrays.ts'
+import { alarmReason } from './alarms.ts'
 import { readBlockers } from './blocks.ts'
 import { lastAttemptAt, lastReason, lastStatus, type Reads } from './reads.ts'
-import {
-  alarm,
-  attempt,
-  delivery,
-  downstream,
-  outboxRejected,
-  prepared,
-  reconciliation,
-  task
-} from './schema.ts'
+import { alarm, delivery, downstream, outboxRejected, prepared, reconciliation, task } from './schema.ts'
 import { attemptView, deliveryView, iso, receiptView, statusWord, taskView, type TaskView } from './views.ts'
 import { present } from '../domain/optional-members.ts'
 import {
@@ -103,12 +95,7 @@ export async function listAlarms(
       state: task.state,
       // An alarm that is not about a delivery is about its task.
       status: sql<number>`coalesce(${delivery.status}, (${statusOfTask}))`,
-      reason: sql<string | null>`
-        case when ${alarm.kind} = 'FAILED' then ${delivery.reason}
-          when ${alarm.kind} = 'MISMATCH' then case
-            when ${reconciliation.downstream} is not null then 'UNKNOWN' when ${delivery.status} = 1 then 'MISSING' else 'DIFFERS' end
-          else coalesce(${attempt.reason}, ${delivery.reason}, ${outboxRejected.problem}->>'code',
-            ${prepared.lastReason}, ${prepared.lastAnswer}) end`
+      reason: sql<string | null>`${sql.raw(alarmReason)}`
     })
     .from(alarm)
     .leftJoin(task, eq(task.id, alarm.taskId))
@@ -116,14 +103,6 @@ export async function listAlarms(
     .leftJoin(reconciliation, and(eq(alarm.kind, 'MISMATCH'), eq(reconciliation.unknownAlarm, alarm.taskId)))
     .leftJoin(delivery, and(eq(delivery.taskId, alarm.taskId), eq(delivery.downstream, alarm.downstream)))
     .leftJoin(prepared, and(eq(prepared.taskId, alarm.taskId), eq(alarm.kind, 'PREPARED_STUCK')))
-    .leftJoin(
-      attempt,
-      and(
-        eq(attempt.taskId, alarm.taskId),
-        eq(attempt.downstream, alarm.downstream),
-        eq(attempt.attempt, alarm.attempt)
-      )
-    )
     .where(
       and(
         sql`(${alarm.taskId}, ${alarm.downstream}, ${alarm.attempt}, ${alarm.kind})

@@ -134,10 +134,10 @@ export function executor(deps: ExecuteDeps): Execute {
   return Object.assign(deliver, { idle: busy.idle })
 }
 
-/** No handler of this process names the downstream: released with growing pauses, not counted, with one alarm. */
+/** This process has no handler for it: released without a count. An alarm is raised if no other worker has one. */
 async function postpone(deps: ExecuteDeps, delivery: LoadedDelivery): Promise<void> {
-  const [afterMs = 60_000] = await raiseNoHandler(deps.sql, [keyOf(delivery)])
-  await release(deps, delivery, afterMs)
+  const [noHandler] = await raiseNoHandler(deps.sql, [keyOf(delivery)])
+  await release(deps, delivery, noHandler?.afterMs ?? 60_000)
 }
 
 async function release({ complete }: ExecuteDeps, delivery: LoadedDelivery, afterMs: number): Promise<void> {

@@ -167,14 +167,16 @@ const noReceiptOf = ({ handlers }: Pick<RescueDeps, 'handlers'>, one: Overdue): 
     ? `no_receipt: none within ${policyOf(handlers, one.messageCode, one.downstream).receiptTimeoutMs / 1_000} s`
     : undefined
 
-/** Deliveries whose downstream no handler names stay as they are. An alarm must inform the operator. */
+/** Deliveries whose downstream no live worker knows stay as they are. An alarm must inform the operator. */
 export async function raiseOrphans(
   { sql, log }: Pick<RescueDeps, 'sql' | 'log'>,
   names: string[]
 ): Promise<void> {
-  const orphans = await findOrphans(sql, names, overdueAtOnce)
+  const found = await findOrphans(sql, names, overdueAtOnce)
+  if (found.length === 0) return
+  const raised = await raiseNoHandler(sql, found)
+  const orphans = found.filter((_, at) => !raised[at]?.isElsewhere)
   if (orphans.length === 0) return
-  await raiseNoHandler(sql, orphans)
   log.warn(
     { downstreams: [...new Set(orphans.map(one => one.downstream))], deliveries: orphans.length },
     'delivery.no_handler'

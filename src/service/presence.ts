@@ -1,11 +1,12 @@
 // The facts that this process writes for the others, and the check that they agree. With different SECRETs, a process refuses the
 // tokens of another. With different queues, jobs wait where no worker takes them. With different handlers, tasks wait for another process.
 import { createHash, createHmac } from 'node:crypto'
-import { writeNode, liveNodes, removeNode, type NodeFacts } from '../db/cluster.ts'
+import { handledName, liveNodes, removeNode, writeNode, type NodeFacts } from '../db/cluster.ts'
 import type { Sql } from '../db/pool.ts'
 import type { Reach } from '../delivery/reach.ts'
 import type { Registry } from '../handler/load.ts'
 import { placeOf, redisAddress } from '../queue/redis-client.ts'
+import { present } from '../domain/optional-members.ts'
 import { SettingError, type Config } from './config.ts'
 import type { Heartbeat } from './heartbeat.ts'
 
@@ -107,8 +108,21 @@ export interface PresenceOptions {
 export function presence({ sql, node, owner, version, reach, ...options }: PresenceOptions): Presence {
   const facts = setupFacts(options.config, options.secret, options.registry)
   const roles = [...options.config.roles].join(',')
+  const handles = options.config.roles.has('worker')
+    ? [...options.registry.handlers.values()].flatMap(({ messageCode, downstreams }) =>
+        downstreams.map(({ name }) => handledName(messageCode, name))
+      )
+    : undefined
   const announce = (): Promise<void> =>
-    writeNode(sql, { id: node, roles, version, ...facts, reached: reach.reached(), yielded: reach.yielded() })
+    writeNode(sql, {
+      id: node,
+      roles,
+      version,
+      ...facts,
+      ...present('handles', handles),
+      reached: reach.reached(),
+      yielded: reach.yielded()
+    })
   return {
     async join() {
       const [other] = disagreements({ secrets: facts.secrets }, await liveNodes(sql))

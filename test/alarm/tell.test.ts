@@ -1,5 +1,6 @@
 import t from 'tap'
 import { releaseUnknownChannels } from '../../src/db/alarm-sends.ts'
+import { listAlarms } from '../../src/db/lists.ts'
 import type { Sql } from '../../src/db/pool.ts'
 import type { Outcome } from '../../src/domain/types.ts'
 import { taskRequest } from '../support/task-request.ts'
@@ -254,16 +255,27 @@ t.test('a blocked target is heard of at once, once a round, and resolved when it
 })
 
 t.test('the alarm of a blocked target says what to set, in the log as in the message', async t => {
-  const { sql, log, post, quiet, downstream, lines } = await setup(t)
+  const { sql, reads, log, post, quiet, later, dispatch, downstream, lines } = await setup(t)
   const reason = 'blocked_target: to allow it set EGRESS_ALLOW=127.0.0.1:8090'
-  downstream.next({ kind: 'failed', alarm: 'BLOCKED_TARGET', reason })
+  downstream.next(failed, { kind: 'failed', alarm: 'BLOCKED_TARGET', reason }, failed)
   await post()
+  for (let n = 0; n < 2; n++) {
+    await quiet()
+    await later('70 s')
+    await dispatch()
+  }
   await quiet()
   const channel = scriptedChannel()
   await told({ sql, log }, channel)
   t.match(
     lines.filter(line => line.message === 'alarm'),
     [{ kind: 'BLOCKED_TARGET', reason }]
+  )
+  const listed = await listAlarms(reads, { limit: 10, from: new Date(0), messageCodes: null })
+  t.match(
+    listed,
+    { alarms: [{ kind: 'BLOCKED_TARGET', reason }] },
+    'neither the attempt before nor the one after'
   )
   t.match(channel.messages, [{ kind: 'BLOCKED_TARGET', deliveries: [{ reason }] }])
 })

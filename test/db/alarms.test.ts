@@ -1,4 +1,5 @@
 import t from 'tap'
+import { writeNode } from '../../src/db/cluster.ts'
 import { claimAlarms, markAlarmsSent, raiseNoHandler, sweepAlarms } from '../../src/db/alarms.ts'
 import { raiseDependencyFailed } from '../../src/db/dependents.ts'
 import type { Sql } from '../../src/db/pool.ts'
@@ -62,20 +63,41 @@ t.test('what was sent is not sent again', async t => {
 t.test('NO_HANDLER is one alarm a delivery, and opens again when it comes back', async t => {
   const { sql } = await testDb(t)
   const taskId = await standing(sql, { ...failed, state: 'WAITING' })
-  const raise = (attempt: number) => raiseNoHandler(sql, [{ taskId, downstream: 'warehouse', attempt }])
-  t.same(await raise(1), [60_000])
-  t.same(await raise(2), [60_000])
+  const raise = async (attempt: number) =>
+    (await raiseNoHandler(sql, [{ taskId, downstream: 'warehouse', attempt }]))[0]?.afterMs
+  t.equal(await raise(1), 60_000)
+  t.equal(await raise(2), 60_000)
   await sql`update alarm set created_at = now() - interval '5 minutes'`
-  const [later] = await raise(3)
+  const later = await raise(3)
   t.ok(later !== undefined && Math.abs(later - 300_000) < 5_000, `${later}`)
   await sql`update alarm set created_at = now() - interval '5 hours'`
-  t.same(await raise(4), [3_600_000])
+  t.equal(await raise(4), 3_600_000)
   t.equal((await sql`select from alarm`).length, 1)
   await sql`update alarm set resolved_at = now(), sent_at = now()`
-  t.same(await raise(1), [60_000])
+  t.equal(await raise(1), 60_000)
   t.match(await sql`select resolved_at, sent_at, tries from alarm`, [
     { resolved_at: null, sent_at: null, tries: 0 }
   ])
+})
+
+t.test('no alarm while another live worker has a handler', async t => {
+  const { sql } = await testDb(t)
+  const at = { ...failed, state: 'WAITING' } as const
+  const [paid, moved] = [await standing(sql, at), await standing(sql, at, { messageCode: 'stock.moved' })]
+  const raise = () =>
+    raiseNoHandler(
+      sql,
+      [paid, moved].map(taskId => ({ taskId, downstream: 'warehouse', attempt: 1 }))
+    )
+  const isElsewhere = { afterMs: 5_000, isElsewhere: true }
+  const isNowhere = { afterMs: 60_000, isElsewhere: false }
+  await writeNode(sql, { id: 'old', roles: 'worker', version: '1' })
+  await writeNode(sql, { id: 'new', roles: 'worker', version: '2', handles: ['order.paid warehouse'] })
+  t.same(await raise(), [isElsewhere, isNowhere])
+  t.same([...(await sql`select task_id from alarm`)], [{ task_id: moved }])
+  await sql`update node set seen_at = now() - interval '16 s' where id = 'new'`
+  t.same(await raise(), [isNowhere, isNowhere])
+  t.equal((await sql`select from alarm`).length, 2)
 })
 
 const open = async (sql: Sql): Promise<string[]> =>
