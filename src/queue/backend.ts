@@ -58,7 +58,7 @@ export interface BackendOptions {
   log: Logger
 }
 
-/** Rejects with `QueueServerError` if Redis is too old or refuses our password. Otherwise continues without it. */
+/** Rejects with `QueueServerError` if Redis cannot be used. */
 export async function openBackend(options: BackendOptions): Promise<Backend> {
   return options.redisUrl ? onRedis(options, options.redisUrl) : onPostgres(options)
 }

@@ -8,7 +8,7 @@ export class QueueServerError extends Error {
   override name = 'QueueServerError'
 }
 
-/** How long a start waits for a Redis that does not answer before it continues without it. */
+/** How long a start waits for a Redis that does not answer. */
 const startMs = 2000
 /** A worker blocks this long for a job. The socket timeout must be longer. */
 const blockSeconds = 2
@@ -18,6 +18,7 @@ const replyMost = { bytes: 8_388_608, items: 65_536 }
 const mostLogged = 200
 
 /**
+ * Rejects with `QueueServerError` if Redis cannot be reached, is too old or refuses our password.
  * Two clients: producers fail fast (a late job is useless), workers wait for ever.
  * Blocking clients are copies of the workers' client, made by BullMQ, one for each queue.
  */
@@ -80,20 +81,14 @@ export async function openRedis(url: string, prefix: string, log: Logger) {
   }
 
   try {
-    const answered = await untilReady(producer, startMs)
-    if (answered) await check(producer, place, log)
-    else {
+    if (!(await untilReady(producer, startMs))) {
       refuseWrongCredentials(lastError, place)
-      log.error(
-        { redis: place, reason: lastError?.message.slice(0, mostLogged) ?? 'no answer' },
-        'redis.unreachable'
+      const reason = lastError?.message.slice(0, mostLogged) ?? `no answer within ${startMs} ms`
+      throw new QueueServerError(
+        `Redis at ${place} cannot be reached: check REDIS_URL, and that the server is up (${reason})`
       )
-      producer.once('ready', () => {
-        check(producer, place, log).catch((error: Error) =>
-          log.error({ redis: place, reason: error.message.slice(0, mostLogged) }, 'redis.unfit')
-        )
-      })
     }
+    await check(producer, place, log)
   } catch (error) {
     await close()
     throw error

@@ -3,8 +3,6 @@ import { primaryOf } from '../db/hosts.ts'
 import { openBackend, type Backend } from '../queue/backend.ts'
 import { limiter, type Limiter } from '../queue/limiter.ts'
 import { openJobQueue, type JobQueue } from '../queue/job-queue.ts'
-import { QueueServerError } from '../queue/redis.ts'
-import { placeOf } from '../queue/redis-client.ts'
 import type { Logger } from '../runtime/logger.ts'
 import type { Config } from './config.ts'
 import type { LiveLimits } from './limits.ts'
@@ -30,12 +28,6 @@ export async function openQueue(
     worker: config.node,
     log
   })
-  if (config.redisUrl !== undefined && !backend.up()) {
-    await backend.close()
-    throw new QueueServerError(
-      `Redis at ${placeOf(config.redisUrl)} cannot be reached: check REDIS_URL, and that the server is up`
-    )
-  }
   return {
     backend,
     jobQueue: openJobQueue({ backend, downstreams: limits, log }),

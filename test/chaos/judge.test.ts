@@ -23,7 +23,7 @@ const failed = { status: 'FAILED', reason: 'SEND_EXHAUSTED', attempt: 1, attempt
 const alarm = { taskNo: 'a', downstream: 'plain', attempt: 1, kind: 'FAILED', createdAt: iso(80) }
 const endedAtStart = exit({ launchedAt: start - 2_000, starting: true })
 const noRedis =
-  '{"msg":"redis.unreachable"}\nackbox: Redis at 127.0.0.1:6379 cannot be reached: check REDIS_URL, and that the server is up\n'
+  '{"msg":"doctor.fix"}\nackbox: Redis at 127.0.0.1:6379 cannot be reached: check REDIS_URL, and that the server is up (connect ECONNREFUSED 127.0.0.1:6379)\n'
 const other = (n: number) => arrival({ taskNo: 'b', at: start + n })
 
 /** Two tasks of one key. The first was HANDLED at 70. */

@@ -206,17 +206,15 @@ t.test('the primary becomes a replica and a primary again', async t => {
   await well()
 })
 
-t.test('a start without Redis: it says so, accepts nothing, and works as soon as Redis is there', async t => {
+t.test('a start without Redis ends with the line that mends it', async t => {
   const redis = await ownRedis(t)
   if (!redis) return
   await redis.kill()
-  const { jobQueue, one, well, log } = await service(t, redis.url)
-  t.ok(log.has('redis.unreachable'))
-  t.equal(jobQueue.room('shop'), 0)
-  const delivery = one()
-  t.same(await jobQueue.add(delivery), delivery)
-  await redis.start()
-  await well()
+  await t.rejects(openTestBackend(t, { redisUrl: redis.url }, ['shop']), {
+    name: 'QueueServerError',
+    message:
+      /^Redis at 127\.0\.0\.1:\d+ cannot be reached: check REDIS_URL, and that the server is up \(connect ECONNREFUSED .*\)$/
+  })
 })
 
 t.test('a wrong password ends the start with the line that mends it', async t => {
