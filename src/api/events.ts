@@ -36,7 +36,10 @@ export function eventRoutes(app: App, deps: ApiDeps): void {
           'Each event `changed` is a list of `{kind: failure, messageCode, downstream}`, `{kind: task, taskNo}`, `{kind: audit}`: read again what you show. The stream ends after five minutes: reconnect and read again.',
         querystring: eventsQuery,
         response: {
-          200: { description: 'OK', content: { 'text/event-stream': { schema: eventsQuery.shape.taskNo } } },
+          200: {
+            description: 'OK',
+            content: { 'text/event-stream': { schema: z.string().describe('Server-sent events.') } }
+          },
           ...refusals('INVALID', ...keyed, 'TOO_MANY_WAITERS')
         }
       }

@@ -1,7 +1,8 @@
 // ackbox dev: runs the service and restarts it when a handler or .env changes.
 import { spawn, type ChildProcess } from 'node:child_process'
-import { statSync, watch } from 'node:fs'
+import { readFileSync, statSync, watch } from 'node:fs'
 import { basename, join, resolve } from 'node:path'
+import { parseEnv } from 'node:util'
 import { readArguments } from './arguments.ts'
 import { environment } from '../service/config.ts'
 import { onStop } from '../runtime/stop.ts'
@@ -18,14 +19,7 @@ const program = join(import.meta.dirname, `ackbox${import.meta.url.endsWith('.ts
 export async function run(args: string[]): Promise<void> {
   readArguments({ args })
   const before = { ...process.env }
-  const folder = resolve(environment()['HANDLERS_DIR'] || 'handlers')
-  if (!statSync(folder, { throwIfNoEntry: false })?.isDirectory()) {
-    console.error(
-      `ackbox: the folder ${folder} does not exist: set HANDLERS_DIR to the folder of your handlers`
-    )
-    process.exitCode = 1
-    return
-  }
+  environment() // an unreadable .env ends the command here
   const stop = new AbortController()
   // A terminal signals the child as well. The child counts two signals in a row as one.
   let child: ChildProcess | undefined
@@ -33,10 +27,22 @@ export async function run(args: string[]): Promise<void> {
     stop.abort()
     child?.kill('SIGTERM')
   }, ['SIGINT', 'SIGTERM', 'SIGHUP'])
-  const changes = watchAll(folder, stop.signal)
+  const changes = watchAll(stop.signal)
 
   while (!stop.signal.aborted) {
+    const folder = handlersFolder(before['HANDLERS_DIR'])
     const changed = changes.next()
+    if (!changes.follow(folder)) {
+      console.error(
+        `ackbox: the folder ${folder} does not exist: set HANDLERS_DIR to the folder of your handlers`
+      )
+      if (!child) {
+        process.exitCode = 1
+        stop.abort()
+      }
+      await changed
+      continue
+    }
     // The child reads .env again: values that this process read from it must not override new ones.
     child = spawn(process.execPath, [...process.execArgv, program, 'start'], {
       stdio: 'inherit',
@@ -61,8 +67,24 @@ export async function run(args: string[]): Promise<void> {
   }
 }
 
-/** `next()` resolves with the name of the next changed file after the changes have settled, or with '' after an abort. */
-function watchAll(folder: string, signal: AbortSignal): { next(): Promise<string> } {
+/** `given`: HANDLERS_DIR of the environment, which comes before that of .env. */
+function handlersFolder(given: string | undefined): string {
+  let text = ''
+  try {
+    text = readFileSync('.env', 'utf8')
+  } catch {} // there is none, or an editor replaces it just now
+  return resolve(given || parseEnv(text)['HANDLERS_DIR'] || 'handlers')
+}
+
+interface Changes {
+  /** Resolves with the name of the next changed file after the changes have settled, or with '' after an abort. */
+  next(): Promise<string>
+  /** Watches this folder in place of the one before. False: it does not exist. */
+  follow(folder: string): boolean
+}
+
+/** Changes of .env and of the followed folder. */
+function watchAll(signal: AbortSignal): Changes {
   const waiting = new Set<(name: string) => void>()
   const resolveAll = (name: string): void => {
     for (const done of waiting) done(name)
@@ -73,9 +95,6 @@ function watchAll(folder: string, signal: AbortSignal): { next(): Promise<string
     clearTimeout(timer)
     timer = setTimeout(resolveAll, settleMs, name)
   }
-  watch(folder, { recursive: true, signal }, (_event, name) => {
-    if (name && /\.m?[jt]s$|\.json$/.test(name) && !name.includes('node_modules')) change(name)
-  })
   // Watches the folder instead of the file: most editors replace the file, and it may not exist yet.
   watch(process.cwd(), { signal }, (_event, name) => {
     if (name && basename(name) === '.env') change(name)
@@ -84,5 +103,20 @@ function watchAll(folder: string, signal: AbortSignal): { next(): Promise<string
     clearTimeout(timer)
     resolveAll('')
   })
-  return { next: () => new Promise(done => waiting.add(done)) }
+  let followed: { folder: string; stop: AbortController } | undefined
+  return {
+    next: () => new Promise(done => waiting.add(done)),
+    follow(folder) {
+      if (followed?.folder === folder) return true
+      followed?.stop.abort()
+      followed = undefined
+      if (!statSync(folder, { throwIfNoEntry: false })?.isDirectory()) return false
+      const stop = new AbortController()
+      followed = { folder, stop }
+      watch(folder, { recursive: true, signal: AbortSignal.any([signal, stop.signal]) }, (_event, name) => {
+        if (name && /\.m?[jt]s$|\.json$/.test(name) && !name.includes('node_modules')) change(name)
+      })
+      return true
+    }
+  }
 }

@@ -16,7 +16,7 @@ export const isSuccessfulSend = (completion: Completion): completion is Successf
   completion.receipt === undefined
 
 /**
- * A version of applyMoves for successful sends only: the same guard, lock order and columns, without the parts that only
+ * A version of applyMoves for successful sends only: the same guard, lock order and columns (except `owner`), without the parts that only
  * others need (alarms to raise, receipts to keep). A third of the cost. Tests check that both write the same.
  */
 export async function completeSends(sql: Sql, sends: readonly SuccessfulSend[]): Promise<Applied[]> {

@@ -11,21 +11,25 @@ export interface Admission {
   give(marked: Map<string, number>): void
 }
 
-interface AdmissionDeps {
-  /** The queue counts enqueued deliveries. This counts those whose commit is still running. */
+interface RoomDeps {
   enqueuer: Pick<Enqueuer, 'room'>
   cluster: Pick<Cluster, 'isPaused' | 'isBehind'>
-  owner: Pick<Owner, 'number'>
   claiming: () => boolean
 }
 
-export function admission({ enqueuer, cluster, owner, claiming }: AdmissionDeps): Admission {
+/** How many deliveries this process may claim at once. If the queue is full or older deliveries wait, they wait in PostgreSQL. */
+export const roomOf = ({ enqueuer, cluster, claiming }: RoomDeps, downstream: string): number =>
+  !claiming() || cluster.isPaused(downstream) || cluster.isBehind(downstream) ? 0 : enqueuer.room(downstream)
+
+interface AdmissionDeps extends RoomDeps {
+  owner: Pick<Owner, 'number'>
+}
+
+export function admission(deps: AdmissionDeps): Admission {
+  const { owner } = deps
+  /** The queue counts enqueued deliveries. This counts those whose commit is still running. */
   const pending = new Map<string, number>()
-  // If its queue is full or older deliveries wait, a delivery waits in PostgreSQL.
-  const room = (downstream: string): number =>
-    !claiming() || cluster.isPaused(downstream) || cluster.isBehind(downstream)
-      ? 0
-      : enqueuer.room(downstream) - (pending.get(downstream) ?? 0)
+  const room = (downstream: string): number => roomOf(deps, downstream) - (pending.get(downstream) ?? 0)
   return {
     take(tasks) {
       const rooms = new Map<string, number>()

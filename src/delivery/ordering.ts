@@ -4,6 +4,7 @@ import { isInfrastructure, type Sql } from '../db/pool.ts'
 import { failpoint } from '../runtime/failpoint.ts'
 import type { Logger } from '../runtime/logger.ts'
 import type { Metrics } from '../runtime/metrics.ts'
+import { roomOf } from './admission.ts'
 import type { Cluster } from './cluster.ts'
 import { dependents, type Dependents, type DependentsDeps } from './dependents.ts'
 import type { ClaimedDelivery, Enqueuer } from './enqueue.ts'
@@ -120,10 +121,6 @@ async function look(
   if (claimed.length > 0) void deps.enqueuer.add(claimed)
   if (waiting > 0) deps.wake()
 }
-
-/** As for accepted deliveries: if other deliveries wait, it waits behind them. */
-const roomOf = ({ enqueuer, cluster, claiming }: OrderingDeps, downstream: string): number =>
-  !claiming() || cluster.isPaused(downstream) || cluster.isBehind(downstream) ? 0 : enqueuer.room(downstream)
 
 /** Releases waiting deliveries: of tasks that wait for others, and the next ones of orderingKeys. */
 export interface Successors extends Dependents {

@@ -88,7 +88,7 @@ async function rescueTaken(
     throw new Error(`no answer within ${queueMs} ms`)
   }).catch((err: unknown) => {
     // The queue is away: the leases end.
-    deps.log.warn({ downstream, reason: reasonOf(err) }, 'queue.failing')
+    deps.log.warn({ downstream, reason: reasonOf(err) }, 'rescue.queue_unread')
     return []
   })
   const unread = await findUnread(deps.sql, downstream, taken, worker)

@@ -26,6 +26,8 @@ export function printStates(): string {
     '|---|---|---|---|---|---|---|',
     ...rows,
     '',
+    'WAITING: it waits for its time, or for room. IN_FLIGHT: a process has claimed it; it may not have been sent yet.',
+    'AWAITING_RECEIPT: it is delivered, and its receipt has not come.',
     'BLOCKED: it waits for other tasks, by `after`, or for its turn, by `orderingKey`. Its clock is its deliverBefore, or the year 9999.',
     'A delivery with an `orderingKey` has a `position`. Below zero it is out of order: never BLOCKED, never a head. `repeat` makes it so,',
     'and so does passing a FAILED one. Of one downstream and key at most one above zero is WAITING, IN_FLIGHT or AWAITING_RECEIPT.',

@@ -211,6 +211,18 @@ t.test('dev starts again when a handler changes, and tells a SyntaxError with it
   writeFileSync(hello, before)
   await until('it is ready once more', () => starts() === 3, 60)
 
+  const settings = readFileSync(path.join(app, '.env'), 'utf8')
+  t.teardown(() => writeFileSync(path.join(app, '.env'), settings))
+  mkdirSync(path.join(app, 'others'))
+  writeFileSync(path.join(app, 'others/hello.ts'), before.replace("'hello'", "'moved'"))
+  writeFileSync(
+    path.join(app, '.env'),
+    `${settings.replace(/^HANDLERS_DIR=.*$/m, '')}\nHANDLERS_DIR=others\n`
+  )
+  await until('it is ready with the other folder', () => starts() === 4, 60)
+  const moved = { taskNo: 'moved-1', messageCode: 'moved', messageBody: { name: 'world' } }
+  t.ok((await postUntilTaken(() => dev.url, moved)).status < 300)
+
   const all = dev.below()
   process.kill(-dev.pid, 'SIGINT')
   await dev.ended
