@@ -146,15 +146,20 @@ t.test(
       { ...order, taskNo: 'own', extend: { difference: 'of its own' } },
       bearer('all')
     )
-    const read = async (url: string, who: string, method: 'GET' | 'DELETE' = 'GET') =>
-      (await app.inject({ method, url, headers: bearer(who) })).body
+    const read = async (url: string, who: string, method: 'GET' | 'DELETE' = 'GET') => {
+      const { statusCode, body } = await app.inject({ method, url, headers: bearer(who) })
+      t.equal(statusCode, 200, `${method} ${url}`)
+      return body
+    }
     for (const url of ['/tasks/copy', '/tasks']) {
       t.match(await read(url, 'all'), '4111', url)
       t.notMatch(await read(url, 'ops'), '4111', url)
       t.match(await read(url, 'ops'), '"copiedFrom":"first"', url)
     }
     t.match(JSON.parse(await read('/tasks/own', 'ops')), { extend: { difference: 'of its own' } })
-    t.notMatch(await read('/tasks/copy', 'ops', 'DELETE'), '4111')
+    const removed = await read('/tasks/copy', 'ops', 'DELETE')
+    t.match(removed, '"copiedFrom":"first"')
+    t.notMatch(removed, '4111')
   }
 )
 

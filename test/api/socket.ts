@@ -7,16 +7,20 @@ export interface RawAnswer {
   body: string
 }
 
-/** Writes the bytes unchanged. Reads until the server closes or `answers` answers have arrived. */
+/**
+ * Writes the bytes unchanged. Reads until the server closes or `answers` answers have arrived. With `last` it sends nothing
+ * after them, so that a server need not wait for more.
+ */
 export async function talk(
   port: number,
   bytes: string | Buffer,
-  { answers = 1 } = {}
+  { answers = 1, last = false } = {}
 ): Promise<{ all: RawAnswer[]; closed: boolean }> {
   const socket = connect(port, '127.0.0.1')
   socket.on('error', () => {})
   await once(socket, 'connect')
-  socket.write(bytes)
+  if (last) socket.end(bytes)
+  else socket.write(bytes)
   const { text, closed } = await read(socket, so => parse(so).length >= answers)
   socket.destroy()
   return { all: parse(text), closed }

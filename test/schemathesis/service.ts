@@ -55,7 +55,7 @@ export async function startService(): Promise<Running> {
   const create = [program('cli/ackbox'), 'key', 'create', 'schemathesis', '--scopes', scopes.join()]
   const stdio: ['ignore', 'pipe', 'ignore'] = ['ignore', 'pipe', 'ignore']
   const key = execFileSync(process.execPath, create, { env, stdio }).toString().trim()
-  await fetch(`${url}/tasks`, {
+  const posted = await fetch(`${url}/tasks`, {
     method: 'POST',
     headers: { 'content-type': 'application/json', authorization: `Bearer ${key}` },
     body: JSON.stringify({
@@ -64,6 +64,12 @@ export async function startService(): Promise<Running> {
       messageBody: { orderId: 'A-1001', cents: 4200 }
     })
   })
+  if (posted.status !== 201) {
+    child.kill('SIGKILL')
+    await ended
+    close()
+    throw new Error(`the example task was answered ${posted.status}: ${await posted.text()}`)
+  }
   const token = tokens({ current: secret }).issue({
     taskNo: 'order-A-1001',
     downstream: 'warehouse',
