@@ -22,6 +22,7 @@ const refused = { kind: 'refused', reason: 'http_410' } as const
 const openAlarms = ({ sql }: Story) =>
   sql<{ kind: string; attempt: number }[]>`
     select kind, attempt from alarm where resolved_at is null order by kind, attempt`
+const kindsOpen = async (story: Story) => (await openAlarms(story)).map(({ kind }) => kind)
 /** The part that promotes the next delivery of a key, in a process without handlers. */
 function withoutHandlers(story: Story) {
   return ordering({
@@ -106,7 +107,7 @@ t.test('whether a FAILED one holds its key, only a process with the handler deci
   await former.sweep()
   former.promote([{ downstream: 'warehouse', orderingKey: 'k' }])
   await former.idle()
-  t.match(await openAlarms(story), [{ kind: 'FAILED' }], 'held by nobody')
+  t.same(await kindsOpen(story), ['FAILED'], 'held by nobody')
   downstream.holds = false
   downstream.answer()
   await quiet()
@@ -140,7 +141,7 @@ t.test('nor when it failed while it waited behind the head', async t => {
   const former = withoutHandlers(story)
   await former.sweep()
   await former.idle()
-  t.match(await openAlarms(story), [{ kind: 'FAILED' }], 'held by nobody')
+  t.same(await kindsOpen(story), ['FAILED'], 'held by nobody')
   downstream.holds = false
   downstream.answer()
 })
