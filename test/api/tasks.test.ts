@@ -91,12 +91,17 @@ t.test('too many who wait are sent away with a time to come back', async t => {
 })
 
 t.test('a caller who hangs up no longer waits', async t => {
+  let begun = () => {}
+  const waits = new Promise<void>(resolve => {
+    begun = resolve
+  })
   let aborted = () => {}
   const seen = new Promise<void>(resolve => {
     aborted = resolve
   })
   const { origin, post } = await listening(t, {
     waitTask: async (_taskNo, _owner, _ms, signal) => {
+      begun()
       await once(signal, 'abort')
       aborted()
       return null
@@ -106,7 +111,8 @@ t.test('a caller who hangs up no longer waits', async t => {
   const call = request(`${origin}/tasks/one?wait=HANDLED`)
     .on('error', () => {})
     .end()
-  setTimeout(() => call.destroy(), 50)
+  await waits
+  call.destroy()
   await seen
   t.pass()
 })

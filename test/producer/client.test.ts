@@ -90,7 +90,7 @@ t.test('an answer that never comes, and a connection that breaks, are tried agai
     if (nth === 2) response.destroy()
     return nth < 3
   }
-  t.match(await client({ url: fake.url, timeoutMs: 300 }).post({ ...task, taskNo: 'again' }), {
+  t.match(await client({ url: fake.url, timeoutMs: 2_000 }).post({ ...task, taskNo: 'again' }), {
     taskNo: 'again'
   })
   t.equal(fake.seen.length, 3)

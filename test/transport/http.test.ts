@@ -1,5 +1,6 @@
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
+import { readFileSync } from 'node:fs'
 import { connect, type Socket } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
 import t, { type Test } from 'tap'
@@ -8,6 +9,7 @@ import { httpTransport, type HttpRequest } from '../../src/transport/http/http.t
 import { transports } from '../../src/transport/registry.ts'
 import { originsFrom, url } from '../../src/transport/url.ts'
 import { stopwatch } from '../support/stopwatch.ts'
+import { until } from '../support/until.ts'
 import { conformance, type DownstreamUnderTest, type Mood } from './conformance.ts'
 import { sendContext } from './send-context.ts'
 import { answer, rawServer, type Behave, type RawServer } from './raw-server.ts'
@@ -229,21 +231,26 @@ t.test('nobody listens', async t => {
   })
 })
 
-/** A listener whose backlog is full: its process is stopped and accepts nothing, so the kernel drops further SYNs. */
+/** A listener whose backlog of two is full: its process is stopped and accepts nothing, so the kernel drops further SYNs. */
 async function full(t: Test): Promise<number> {
   const script =
     'const s = require("net").createServer().listen({port: 0, host: "127.0.0.1", backlog: 1}, () => console.log(s.address().port))'
   const child = spawn(process.execPath, ['-e', script], { stdio: ['ignore', 'pipe', 'inherit'] })
   const [line] = await once(child.stdout, 'data')
-  child.kill('SIGSTOP')
-  const port = Number(String(line))
-  const fillers: Socket[] = Array.from({ length: 8 }, () => connect(port, '127.0.0.1').on('error', () => {}))
-  await new Promise(resolve => setTimeout(resolve, 100))
+  const fillers: Socket[] = []
   t.teardown(() => {
     for (const filler of fillers) filler.destroy()
     child.kill('SIGKILL')
     child.stdout.destroy()
   })
+  child.kill('SIGSTOP')
+  await until('it is stopped', () => /^\d+ \(.*\) T/.test(readFileSync(`/proc/${child.pid}/stat`, 'utf8')))
+  const port = Number(String(line))
+  for (let i = 0; i < 2; i++) {
+    const filler = connect(port, '127.0.0.1').on('error', () => {})
+    fillers.push(filler)
+    await once(filler, 'connect')
+  }
   return port
 }
 
@@ -309,15 +316,24 @@ t.test('a request that waited too long for a connection is never sent late', asy
 })
 
 t.test('thirty origins through room for ten: all served, idle ones closed', async t => {
+  // Servers that would keep a connection for long: only we close it.
+  const kept = answer(200, '', { 'keep-alive': 'timeout=50' })
   const servers = await Promise.all(
-    Array.from({ length: 30 }, () => rawServer(t, socket => socket.write(answer(200))))
+    Array.from({ length: 30 }, () => rawServer(t, socket => socket.write(kept)))
   )
-  const http = httpTransport({ guard: open(), limits: { origins: 10, idleMs: 50 } })
+  const http = httpTransport({ guard: open(), limits: { origins: 10, idleMs: 10_000 } })
   t.teardown(() => http.close())
   for (const server of servers)
     t.match(await http.send({ url: server.url }, sendContext()), { kind: 'delivered' })
-  await new Promise(resolve => setTimeout(resolve, 100))
+  const inUse = () => servers.flatMap((each, n) => (each.open.size > 0 ? [n] : []))
+  await until('those without room are closed', () => inUse().length <= 10, 20)
+  t.same(
+    inUse(),
+    Array.from({ length: 10 }, (_, n) => 20 + n)
+  )
+  const now = performance.now.bind(performance)
+  t.capture(performance, 'now', () => now() + 10_001)
   t.match(await http.send({ url: servers[0]?.url ?? '' }, sendContext()), { kind: 'delivered' })
-  await new Promise(resolve => setTimeout(resolve, 50))
-  t.ok(servers.filter(each => each.open.size > 0).length <= 1)
+  await until('the idle ones are closed', () => inUse().length <= 1, 20)
+  t.same(inUse(), [0])
 })
