@@ -129,22 +129,39 @@ t.test('concurrent steps wait for nobody, and a delay that only submit tells is 
 })
 
 t.test('a step that says FAILURE or ONGOING, by status or by text, comes again until it is done', async t => {
-  const seen = new Map<string, number>()
-  const { env, shop } = await dtmStage(t, ({ headers: { host } }) => {
-    const count = (seen.get(String(host)) ?? 0) + 1
-    seen.set(String(host), count)
-    return count === 1
-      ? { status: 200, body: '{"dtm_result":"FAILURE"}' }
-      : { status: 200, body: '{"dtm_result":"SUCCESS"}' }
+  const first: { [branch: string]: { status: number; body: string; reason: string } } = {
+    '01': { status: 200, body: '{"dtm_result":"FAILURE"}', reason: 'not_accepted' },
+    '02': { status: 200, body: '{"dtm_result":"ONGOING"}', reason: 'not_accepted' },
+    '03': { status: 409, body: '', reason: 'http_409' },
+    '04': { status: 425, body: '', reason: 'http_425' }
+  }
+  const branches = Object.keys(first)
+  const asked = new Set<string>()
+  const { env, shop } = await dtmStage(t, ({ taskNo }) => {
+    const branch = branches.find(one => dtmTaskNo('g3', one) === taskNo) ?? ''
+    const reply = asked.has(branch) ? undefined : first[branch]
+    asked.add(branch)
+    return reply ?? { status: 200, body: '{"dtm_result":"SUCCESS"}' }
   })
   const one = await start(t, env)
-  t.equal(await go(one, 'submit', goMessage('g3', [shop.url])), 'done')
-  t.same(await stepsOf(one, 'g3', 1), ['HANDLED'])
-  t.match(await call(`${one.url}/tasks/${dtmTaskNo('g3', '01')}`), {
-    body: {
-      deliveries: [{ attempts: [{ outcome: 'failed', reason: 'not_accepted' }, { outcome: 'delivered' }] }]
-    }
-  })
+  const message = goMessage(
+    'g3',
+    branches.map(() => shop.url),
+    { concurrent: true }
+  )
+  t.equal(await go(one, 'submit', message), 'done')
+  t.same(
+    await stepsOf(one, 'g3', branches.length),
+    branches.map(() => 'HANDLED')
+  )
+  for (const [branch, { reason }] of Object.entries(first))
+    t.match(
+      await call(`${one.url}/tasks/${dtmTaskNo('g3', branch)}`),
+      {
+        body: { deliveries: [{ attempts: [{ outcome: 'failed', reason }, { outcome: 'delivered' }] }] }
+      },
+      branch
+    )
 })
 
 t.test('who is asked answers as DTM has it: 200, 409, 425, or the words in a 200', async t => {

@@ -83,7 +83,10 @@ t.test(
     t.equal((await prepare(api, 'asked', { checkBack: { after: '1s' } })).status, 201)
     await shop.checked(1)
     const stopped = dispatcher.kill('SIGTERM')
-    await until('it drains', () => /drain|stopping|"msg":"stop/i.test(dispatcher.output())).catch(() => {})
+    await until('it drains', async () => {
+      const { body } = await call(`${dispatcher.url}/readyz`)
+      return (body?.['checks'] as { draining?: string }).draining === 'yes'
+    })
     reply()
     t.match(await stopped, { code: 0, signal: null })
     t.match(
