@@ -13,8 +13,9 @@ import { openDb, type Sql } from '../../src/db/pool.ts'
 import { findReceiving, completeReceipts } from '../../src/db/receipts.ts'
 import { completeSends } from '../../src/db/sends.ts'
 import { readOutbox } from '../../src/db/outbox.ts'
-import { insertFromOutbox, insertTasks, type NewTask } from '../../src/db/tasks.ts'
+import { insertFromOutbox, insertTasks } from '../../src/db/tasks.ts'
 import { lowestUuid, uuidv7 } from '../../src/domain/ids.ts'
+import { newDelivery, newTask } from '../support/new-task.ts'
 import { capture, explain, type Node, type Statement } from '../support/plan.ts'
 import { testDb } from '../support/postgres.ts'
 import { tried } from '../support/rows.ts'
@@ -45,34 +46,10 @@ const receiptOf = (taskId: string): ReceiptRow => ({
   remote: ''
 })
 
-const newTasks = (): NewTask[] =>
-  Array.from({ length: batch }, () => {
-    const id = uuidv7()
-    return {
-      id,
-      taskNo: id,
-      messageCode: 'order.paid',
-      sceneType: '',
-      messageBody: '{}',
-      contentHash: 'hash',
-      startAt: null,
-      delayMs: null,
-      deliverBefore: null,
-      needCallback: null,
-      retryTimes: null,
-      extend: null,
-      traceparent: null,
-      createdBy: 'test',
-      deliveries: names.map(downstream => ({
-        downstream,
-        skipped: false,
-        claim: true,
-        leaseMs: 20_000,
-        tries: 10,
-        needsReceipt: false
-      }))
-    }
-  })
+const newTasks = () =>
+  Array.from({ length: batch }, () =>
+    newTask({ deliveries: names.map(downstream => newDelivery({ downstream })) })
+  )
 
 const hot: { [name: string]: (sql: Sql, known: Known) => Promise<unknown> } = {
   insertTasks: sql => insertTasks(sql, newTasks()),

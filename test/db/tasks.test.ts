@@ -1,46 +1,14 @@
 import fc from 'fast-check'
 import t from 'tap'
 import { openDb } from '../../src/db/pool.ts'
-import { insertTasks, type NewTask } from '../../src/db/tasks.ts'
-import { uuidv7 } from '../../src/domain/ids.ts'
+import { insertTasks } from '../../src/db/tasks.ts'
+import { newDelivery, newTask } from '../support/new-task.ts'
 import { testDb } from '../support/postgres.ts'
 import { stored } from '../support/rows.ts'
 
-const task = (more: Partial<NewTask> = {}): NewTask => {
-  const id = uuidv7()
-  return {
-    id,
-    taskNo: `no:${id}`,
-    messageCode: 'order.paid',
-    sceneType: '',
-    messageBody: '{}',
-    contentHash: 'hash',
-    startAt: null,
-    delayMs: null,
-    deliverBefore: null,
-    needCallback: null,
-    retryTimes: null,
-    extend: null,
-    traceparent: null,
-    createdBy: 'test',
-    deliveries: [
-      {
-        downstream: 'warehouse',
-        skipped: false,
-        claim: true,
-        leaseMs: 20_000,
-        tries: 10,
-        needsReceipt: false
-      }
-    ],
-    ...more
-  }
-}
-const delivery = (more: Partial<NewTask['deliveries'][number]>) => [{ ...task().deliveries[0]!, ...more }]
-
 t.test('accepting is the first claim: attempt 1, one try taken, the lease running', async t => {
   const { sql } = await testDb(t)
-  const one = task()
+  const one = newTask()
   t.match(await insertTasks(sql, [one]), [{ kind: 'created', at: Date, inFlight: [0] }])
   const row = await stored(sql, one.id)
   t.same(row.standing, { state: 'IN_FLIGHT', attempt: 1, triesLeft: 9, lost: 0, roundFrom: 1 })
@@ -50,13 +18,13 @@ t.test('accepting is the first claim: attempt 1, one try taken, the lease runnin
 t.test('what is not due, has no room or is skipped is not claimed', async t => {
   const { sql } = await testDb(t)
   const tasks = [
-    task({ delayMs: 60_000 }),
-    task({ startAt: new Date(Date.now() + 60_000) }),
-    task({ deliveries: delivery({ claim: false }) }),
-    task({ deliveries: delivery({ skipped: true }) }),
-    task({ startAt: new Date(Date.now() - 60_000) }),
-    task({ delayMs: 60_000, deliverBefore: new Date(Date.now() + 30_000) }),
-    task({ delayMs: 0 })
+    newTask({ delayMs: 60_000 }),
+    newTask({ startAt: new Date(Date.now() + 60_000) }),
+    newTask({ deliveries: [newDelivery({ claim: false })] }),
+    newTask({ deliveries: [newDelivery({ skipped: true })] }),
+    newTask({ startAt: new Date(Date.now() - 60_000) }),
+    newTask({ delayMs: 60_000, deliverBefore: new Date(Date.now() + 30_000) }),
+    newTask({ delayMs: 0 })
   ]
   const done = await insertTasks(sql, tasks)
   t.same(
@@ -78,11 +46,11 @@ t.test('what is not due, has no room or is skipped is not claimed', async t => {
 
 t.test('a taskNo that is taken gives the hash of what is stored, also within the batch', async t => {
   const { sql } = await testDb(t)
-  await insertTasks(sql, [task({ taskNo: 'a', contentHash: 'first' })])
+  await insertTasks(sql, [newTask({ taskNo: 'a', contentHash: 'first' })])
   const done = await insertTasks(sql, [
-    task({ taskNo: 'a', contentHash: 'other' }),
-    task({ taskNo: 'b', contentHash: 'one' }),
-    task({ taskNo: 'b', contentHash: 'one' })
+    newTask({ taskNo: 'a', contentHash: 'other' }),
+    newTask({ taskNo: 'b', contentHash: 'one' }),
+    newTask({ taskNo: 'b', contentHash: 'one' })
   ])
   t.same(done[0], { kind: 'known', taskNo: 'a', contentHash: 'first' })
   t.same(
@@ -116,7 +84,7 @@ t.test('any text of a task comes back as it was', async t => {
     '\n\r\t\u2028'
   ]
   const tasks = texts.map((text, n) =>
-    task({ taskNo: `${n} ${text}`, messageBody: text, sceneType: text, createdBy: text })
+    newTask({ taskNo: `${n} ${text}`, messageBody: text, sceneType: text, createdBy: text })
   )
   await insertTasks(sql, tasks)
   const rows = await sql<{ task_no: string; message_body: string; scene_type: string; created_by: string }[]>`
@@ -139,7 +107,7 @@ t.test(
         const order = n % 2 ? nos : nos.toReversed()
         return insertTasks(
           pools[n % 3]!,
-          order.map(taskNo => task({ taskNo }))
+          order.map(taskNo => newTask({ taskNo }))
         )
       })
     )

@@ -1,29 +1,15 @@
 import t from 'tap'
 import type { NewTask } from '../../src/db/tasks.ts'
 import { admission } from '../../src/delivery/admission.ts'
+import { newDelivery, newTask } from '../support/new-task.ts'
 
-const delivery = { skipped: false, claim: false, leaseMs: 20_000, tries: 10, needsReceipt: false }
-const task = (more: Partial<NewTask> = {}, ...downstreams: string[]): NewTask => ({
-  id: '',
-  taskNo: '',
-  messageCode: '',
-  sceneType: '',
-  messageBody: '{}',
-  contentHash: '',
-  startAt: null,
-  delayMs: null,
-  deliverBefore: null,
-  needCallback: null,
-  retryTimes: null,
-  extend: null,
-  traceparent: null,
-  createdBy: '',
-  deliveries: (downstreams.length > 0 ? downstreams : ['shop']).map(downstream => ({
-    ...delivery,
-    downstream
-  })),
-  ...more
-})
+const task = (more: Partial<NewTask> = {}, ...downstreams: string[]): NewTask =>
+  newTask({
+    deliveries: (downstreams.length > 0 ? downstreams : ['shop']).map(downstream =>
+      newDelivery({ downstream, claim: false })
+    ),
+    ...more
+  })
 const claimed = (tasks: NewTask[]): boolean[] =>
   tasks.flatMap(one => one.deliveries.map(({ claim }) => claim))
 
@@ -60,7 +46,7 @@ t.test('each downstream has its own room', async t => {
 
 t.test('what waits for its time, or is skipped, takes nobody its place', async t => {
   const { admitting } = around({ shop: 1 })
-  const skipped = task({ deliveries: [{ ...delivery, downstream: 'shop', skipped: true }] })
+  const skipped = task({ deliveries: [newDelivery({ downstream: 'shop', claim: false, skipped: true })] })
   const tasks = [
     skipped,
     task({ startAt: new Date(8e12) }),

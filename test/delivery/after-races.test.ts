@@ -2,12 +2,12 @@
 import t, { type Test } from 'tap'
 import { findWaiting, insertDependents, isNotStored } from '../../src/db/dependents.ts'
 import { openDb } from '../../src/db/pool.ts'
-import type { NewTask } from '../../src/db/tasks.ts'
 import { applyMoves } from '../../src/db/transitions.ts'
 import { lowestUuid } from '../../src/domain/ids.ts'
 import type { Move } from '../../src/domain/transitions.ts'
 import { taskRequest } from '../support/task-request.ts'
 import { counted } from '../support/counted.ts'
+import { newTask } from '../support/new-task.ts'
 import { testDb } from '../support/postgres.ts'
 import { setup, type Story } from '../support/setup.ts'
 
@@ -199,23 +199,7 @@ t.test('what was to be stored in the same statement and was not takes back all o
   const { sql } = await testDb(t)
   const story = await setup(t, { sql })
   story.queue.mode = 'hold'
-  const task = (taskNo: string, id: string): NewTask => ({
-    id,
-    taskNo,
-    messageCode: 'order.paid',
-    sceneType: '',
-    messageBody: '{}',
-    contentHash: 'hash',
-    startAt: null,
-    delayMs: null,
-    deliverBefore: null,
-    needCallback: null,
-    retryTimes: null,
-    extend: null,
-    traceparent: null,
-    createdBy: 'test',
-    deliveries: []
-  })
+  const task = (taskNo: string, id: string) => newTask({ id, taskNo, deliveries: [] })
   const [id, other] = ['01900000-0000-7000-8000-000000000001', '01900000-0000-7000-8000-000000000002']
   await story.post({ taskNo: 'taken' })
   const tasks = [task('taken', id), task('waits', other)]

@@ -1,0 +1,38 @@
+import type { NewTask } from '../../src/db/tasks.ts'
+import { uuidv7 } from '../../src/domain/ids.ts'
+
+type NewDelivery = NewTask['deliveries'][number]
+
+/** A delivery that is claimed as its task is stored. */
+export const newDelivery = (more: Partial<NewDelivery> = {}): NewDelivery => ({
+  downstream: 'warehouse',
+  skipped: false,
+  claim: true,
+  leaseMs: 20_000,
+  tries: 10,
+  needsReceipt: false,
+  ...more
+})
+
+/** A task as `insertTasks` takes it, with one delivery. */
+export function newTask(more: Partial<NewTask> = {}): NewTask {
+  const id = more.id ?? uuidv7()
+  return {
+    id,
+    taskNo: `no:${id}`,
+    messageCode: 'order.paid',
+    sceneType: '',
+    messageBody: '{}',
+    contentHash: 'hash',
+    startAt: null,
+    delayMs: null,
+    deliverBefore: null,
+    needCallback: null,
+    retryTimes: null,
+    extend: null,
+    traceparent: null,
+    createdBy: 'test',
+    deliveries: [newDelivery()],
+    ...more
+  }
+}
