@@ -24,15 +24,19 @@ export function startFaults(
       const waitMs = atMs - (performance.now() - began)
       if (waitMs > 0) await unless(stop, waitMs)
       if (stop.aborted) return
-      active.add(action)
       const { target, hurt, mend } = effectOf(stand, action, which)
-      const from = Date.now()
-      await hurt()
-      await unless(stop, holdMs)
-      const mendedFrom = Date.now()
-      await mend?.()
-      faults.push({ action, target, from, mendedFrom, to: Date.now() })
-      active.delete(action)
+      const fault: Fault = { action, target, from: Date.now(), mendedFrom: Infinity, to: Infinity }
+      faults.push(fault)
+      active.add(action)
+      try {
+        await hurt()
+        await unless(stop, holdMs)
+      } finally {
+        fault.mendedFrom = Date.now()
+        await mend?.()
+        fault.to = Date.now()
+        active.delete(action)
+      }
     }
   }
   return {

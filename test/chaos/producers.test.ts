@@ -4,6 +4,7 @@ import { profiles, readOptions } from '../../chaos/options.ts'
 import type { Charge } from '../../chaos/judge/finding.ts'
 import type { Order } from '../../chaos/producers/books.ts'
 import { judgeProducers, type ProducerHistory } from '../../chaos/producers/judge.ts'
+import { startFaults } from '../../chaos/producers/nemesis.ts'
 import {
   actions,
   planFaults,
@@ -13,6 +14,7 @@ import {
   ways,
   type Work
 } from '../../chaos/producers/plan.ts'
+import type { Stand } from '../../chaos/producers/stand.ts'
 import { parseFailpoints } from '../../src/runtime/failpoint.ts'
 import { arrival, exit, fault, receipt, start, task } from './told.ts'
 
@@ -177,4 +179,20 @@ t.test('every failpoint of a launch is one that there is, and their turn comes',
 t.test('options that this profile cannot take are refused', async t => {
   t.match(readOptions(['--profile', 'producers'], {}), { profile: { isOfProducers: true } })
   t.throws(() => readOptions(['--profile', 'producers', '--together'], {}), /takes no --together/)
+})
+
+t.test('a fault is on record from its beginning, even if it is never mended', async t => {
+  const broken = async () => {
+    throw new Error('it does not start')
+  }
+  const stand = { ackboxDb: { stopAtOnce: async () => {}, start: broken } } as unknown as Stand
+  const step = { atMs: 0, action: 'postgres.stop', holdMs: 0, which: 0 } as const
+  const plan = { processes: [], databases: [step] }
+  const { faults, doing, done } = startFaults(stand, plan, new AbortController().signal)
+  const standing = { action: 'postgres.stop', target: 'postgres', to: Infinity }
+  t.match(faults, [{ ...standing, mendedFrom: Infinity }])
+  t.equal(doing(), 'postgres.stop')
+  await t.rejects(done, /it does not start/)
+  t.match(faults, [standing])
+  t.ok((faults[0]?.mendedFrom ?? Infinity) < Infinity, 'its mending began')
 })
