@@ -1,6 +1,7 @@
 // Invariants that must hold at every moment. They are checked on the rows, again and again.
 import type { Test } from 'tap'
 import type { Sql } from '../../src/db/pool.ts'
+import { statusNumber } from '../../src/domain/types.ts'
 
 /** The longest that anything may wait in these tests: their start times and receipt timeouts stay below it. */
 const farthest = '1 hour 10 minutes'
@@ -34,15 +35,16 @@ export async function broken(sql: Sql): Promise<{ rule: string; taskNo: string }
 interface Fence {
   key: string
   attempt: number
+  status: number
 }
 
 /**
- * Samples twice a second until `end`, which returns all broken rows, and the deliveries whose attempt number fell.
- * A sample is left out while the database is away.
+ * Samples twice a second until `end`, which returns all broken rows, the deliveries whose attempt number fell, and those that
+ * were HANDLED and no longer are: only an operator may repeat one. A sample is left out while the database is away.
  */
 export function sampler(t: Test, sql: Sql): { end(): Promise<{ broken: unknown[]; samples: number }> } {
   const found: unknown[] = []
-  const fences = new Map<string, number>()
+  const fences = new Map<string, Fence>()
   let samples = 0
   let over = false
   t.teardown(() => {
@@ -50,11 +52,13 @@ export function sampler(t: Test, sql: Sql): { end(): Promise<{ broken: unknown[]
   })
   async function sample(): Promise<void> {
     found.push(...(await broken(sql)))
-    const rows = await sql<Fence[]>`select task_id || ' ' || downstream as key, attempt from delivery`
-    for (const { key, attempt } of rows) {
-      const before = fences.get(key) ?? 0
-      if (attempt < before) found.push({ rule: 'an attempt number fell', key, before, attempt })
-      fences.set(key, attempt)
+    const rows = await sql<Fence[]>`select task_id || ' ' || downstream as key, attempt, status from delivery`
+    for (const now of rows) {
+      const before = fences.get(now.key) ?? now
+      if (now.attempt < before.attempt) found.push({ rule: 'an attempt number fell', before, now })
+      if (before.status === statusNumber.HANDLED && now.status !== before.status)
+        found.push({ rule: 'no longer HANDLED', before, now })
+      fences.set(now.key, now)
     }
     samples++
   }
