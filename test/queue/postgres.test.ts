@@ -8,6 +8,7 @@ import {
   queuedDeliveries,
   openTestBackend,
   openTestQueue,
+  pingsOf,
   recordingLog,
   until,
   work
@@ -26,12 +27,14 @@ t.setTimeout(600_000)
 async function service(t: Test, databaseUrl: string) {
   const log = recordingLog()
   const backend = await openTestBackend(t, { databaseUrl }, ['shop'], { log: log.log })
+  const pings = pingsOf(backend)
   const jobQueue = openTestQueue(t, backend, [shop], log.log)
   const worker = work(t, backend, [shop], () => {}, log.log)
   let made = 0
   return {
     log,
     jobQueue,
+    pings,
     worker,
     backend,
     well: async (ms = 60_000) => {
@@ -64,17 +67,21 @@ t.test(
     t.teardown(() => sql.end())
     await well()
     for (let round = 0; round < 3; round++) {
-      let ended = 0
+      let ended: number[] = []
       // The last delivery may have arrived over an old connection, before the first new connection is open.
       await until('there are connections to end', async () => {
-        const rows = await sql`
-          select pg_terminate_backend(pid) from pg_stat_activity
+        const rows = await sql<{ pid: number }[]>`
+          select pid, pg_terminate_backend(pid) from pg_stat_activity
           where datname = current_database() and pid <> pg_backend_pid()`
-        ended = rows.length
-        return ended > 0
+        ended = rows.map(({ pid }) => pid)
+        return ended.length > 0
       })
-      t.ok(ended > 0)
       const began = stopwatch(t)
+      // Until then a delivery may still come over an old connection.
+      await until('they have ended', async () => {
+        const left = await sql`select from pg_stat_activity where pid in ${sql(ended)}`
+        return left.length === 0
+      })
       await well()
       t.comment(`back in ${Math.round(began())} ms`)
       t.ok(began() < 20_000)
@@ -90,13 +97,13 @@ t.test('PostgreSQL behind a black hole: adds fail in 250 ms, and all comes back 
   const through = new URL(url)
   through.hostname = '127.0.0.1'
   through.port = String(hole.port)
-  const { well, jobQueue } = await service(t, through.href)
+  const { well, jobQueue, pings } = await service(t, through.href)
   await well()
   hole.swallow()
   const began = stopwatch(t)
   t.same(await jobQueue.add(queuedDeliveries('shop', 1, 1000)), queuedDeliveries('shop', 1, 1000))
   t.ok(began() < 1_000, `${began()} ms`)
-  await new Promise(resolve => setTimeout(resolve, 1000))
+  await pings.more(2)
   t.equal(jobQueue.room('shop'), 0)
   hole.heal()
   const back = stopwatch(t)

@@ -12,6 +12,7 @@ import {
   queuedDeliveries,
   openTestBackend,
   openTestQueue,
+  pingsOf,
   recordingLog,
   until,
   work
@@ -32,6 +33,7 @@ t.setTimeout(600_000)
 async function service(t: Test, redisUrl: string) {
   const log = recordingLog()
   const backend = await openTestBackend(t, { redisUrl }, ['shop'], { log: log.log })
+  const pings = pingsOf(backend)
   const jobQueue = openTestQueue(t, backend, [shop], log.log)
   const worker = work(t, backend, [shop], () => {}, log.log)
   let made = 0
@@ -39,6 +41,7 @@ async function service(t: Test, redisUrl: string) {
     log,
     backend,
     jobQueue,
+    pings,
     worker,
     one: (): ClaimedDelivery[] => queuedDeliveries('shop', 1, made++),
     /** Adds one delivery after the other until a worker gets one. */
@@ -96,7 +99,7 @@ for (const how of ['heal', 'healForNewOnly'] as const) {
     const redis = await ownRedis(t)
     if (!redis) return
     const hole = await blackHole(t, redis)
-    const { jobQueue, one, well } = await service(t, `redis://127.0.0.1:${hole.port}`)
+    const { jobQueue, pings, one, well } = await service(t, `redis://127.0.0.1:${hole.port}`)
     await well()
     hole.swallow()
     const began = stopwatch(t)
@@ -104,7 +107,7 @@ for (const how of ['heal', 'healForNewOnly'] as const) {
     t.same(await jobQueue.add(delivery), delivery)
     t.ok(began() < 1_000, `${began()} ms`)
     t.equal(jobQueue.room('shop'), 0)
-    await new Promise(resolve => setTimeout(resolve, 3000))
+    await pings.more(6)
     t.equal(jobQueue.room('shop'), 0)
     hole[how]()
     const back = stopwatch(t)
@@ -193,14 +196,14 @@ t.test(
 t.test('the primary becomes a replica and a primary again', async t => {
   const redis = await ownRedis(t)
   if (!redis) return
-  const { jobQueue, one, well } = await service(t, redis.url)
+  const { jobQueue, pings, one, well } = await service(t, redis.url)
   const client = new Redis(redis.url)
   t.teardown(() => client.disconnect())
   await well()
   await client.replicaof('127.0.0.1', String(await freePort()))
   const delivery = one()
   t.same(await jobQueue.add(delivery), delivery)
-  await new Promise(resolve => setTimeout(resolve, 1000))
+  await pings.more(2)
   t.equal(jobQueue.room('shop'), 0)
   await client.replicaof('NO', 'ONE')
   await well()

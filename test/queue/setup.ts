@@ -121,6 +121,23 @@ export function work(
   }
 }
 
+/** Counts the pings of a queue to a server that is away. `more` resolves after this many in vain. */
+export function pingsOf(backend: Backend): { more(count: number): Promise<void> } {
+  let pings = 0
+  const ping = backend.ping.bind(backend)
+  backend.ping = () => {
+    pings++
+    return ping()
+  }
+  return {
+    async more(count) {
+      // A ping starts after the one before it was in vain.
+      const enough = pings + count + 1
+      await until(`${count} pings are in vain`, () => pings >= enough)
+    }
+  }
+}
+
 /** Polls a value that sends no event, such as a count or a status. Fails the test after `ms`. */
 export async function until(
   what: string,
