@@ -85,7 +85,7 @@ t.test(
     const stopped = dispatcher.kill('SIGTERM')
     await until('it drains', async () => {
       const { body } = await call(`${dispatcher.url}/readyz`)
-      return (body?.['checks'] as { draining?: string }).draining === 'yes'
+      return (body?.['checks'] as { draining?: string } | undefined)?.draining === 'yes'
     })
     reply()
     t.match(await stopped, { code: 0, signal: null })
