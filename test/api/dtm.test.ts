@@ -2,6 +2,7 @@
 import t, { type Test } from 'tap'
 import { dtmTaskNo, readTargets } from '../../src/handler/dtm.ts'
 import { api, inject, order } from './fake.ts'
+import { only } from '../support/only.ts'
 
 const dtmTargets = new Map([
   ['shop', 'http://shop.test:8080'],
@@ -53,7 +54,7 @@ t.test('prepare, submit and abort, each again, and each too late', async t => {
     messageCode: 'dtm.shop',
     prepared: { checkAfterMs: 35_000 },
     biz: { type: 'dtm', key: 'g1', unique: false },
-    body: { action, payload: '{"cents":1}', inSequence: true, others: [{ branch: '02', payload: '' }] }
+    body: { action, payload: '{"cents":1}', inSequence: true, others: only({ branch: '02', payload: '' }) }
   })
   t.match(await say('prepare'), done, 'again')
   t.match(await say('submit'), done)

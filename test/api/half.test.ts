@@ -1,6 +1,7 @@
 import t from 'tap'
 import { contentHash } from '../../src/json/reader.ts'
 import { api, inject, order } from './fake.ts'
+import { only } from '../support/only.ts'
 
 t.test('prepared and checkBack are read, and what is wrong with them is said at its place', async t => {
   const { post, asked } = await api(t)
@@ -48,7 +49,11 @@ t.test('prepared and checkBack are read, and what is wrong with them is said at 
   }
   t.equal(asked.length, before)
   const both = await post({ ...order, prepared: 1, checkBack: { after: 1 } })
-  t.match(both.json(), { errors: [{ pointer: '/prepared' }, { pointer: '/checkBack/after' }] }, 'all at once')
+  t.match(
+    both.json(),
+    { errors: only({ pointer: '/prepared' }, { pointer: '/checkBack/after' }) },
+    'all at once'
+  )
 })
 
 t.test(
@@ -80,7 +85,7 @@ t.test('a handler that says nowhere where to ask takes none, and the answer poin
   const refused = { status: 422, code: 'NO_CHECK_BACK', pointer: '/prepared' }
   t.match((await post({ ...order, prepared: true })).json(), refused)
   const batch = await inject(app, '/tasks/batch', { tasks: [{ ...order, prepared: true }] })
-  t.match(batch.json(), { results: [{ ...refused, pointer: '/tasks/0/prepared' }] })
+  t.match(batch.json(), { results: only({ ...refused, pointer: '/tasks/0/prepared' }) })
 })
 
 t.test('the second phase needs no body, looks at none, and says how it ended', async t => {

@@ -5,6 +5,7 @@ import { differenceOf } from '../../chaos/clock.ts'
 import { envelope } from '../../chaos/load.ts'
 import { actionsOf, faults, planNemesis, type Queue } from '../../chaos/nemesis-plan.ts'
 import { faultProfile, profiles, readOptions } from '../../chaos/options.ts'
+import { only } from '../support/only.ts'
 
 const quick = { seconds: 90, rate: 12, stopMs: 5_000 }
 const plan = (seed: number, queue: Queue = 'redis') =>
@@ -128,7 +129,10 @@ t.test('wrong options are told by name, and good ones change the profile', async
   t.throws(() => readOptions(['--profile', 'receivers', '--together'], {}), /receivers takes no --together/)
   t.throws(() => readOptions(['--fault', 'rain'], {}), /--fault must be one of thaw, failover, sentinel/)
   t.throws(() => readOptions(['--fault', 'sentinel', '--mode', 'postgres'], {}), /needs --mode redis/)
-  t.match(readOptions(['--fault', 'failover'], {}), { fault: 'failover', profile: { only: faults.failover } })
+  t.match(readOptions(['--fault', 'failover'], {}), {
+    fault: 'failover',
+    profile: { only: only(...faults.failover) }
+  })
   t.equal(readOptions(['--help'], {}), 'help')
   t.match(readOptions(['--seed', '5', '--seconds', '30', '--rate', '3'], { MUTANT: 'host-clock' }), {
     seed: 5,

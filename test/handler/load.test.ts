@@ -5,6 +5,7 @@ import t, { type Test } from 'tap'
 import { builtInHandlers } from '../../src/handler/files.ts'
 import { HandlersError, loadHandlers, type Registry } from '../../src/handler/load.ts'
 import type { Task } from '../../src/domain/types.ts'
+import { only } from '../support/only.ts'
 
 const head = "import { defineHandler, env, url, z } from 'ackbox/handler'\n"
 const http = "transport: 'http', request: ({ raw }) => ({ url: url`https://a.example/x`, body: raw })"
@@ -78,7 +79,7 @@ t.test('zod comes with ackbox/handler, unless the folder has one of its own', as
     join(dir, 'node_modules/zod/package.json'),
     '{ "name": "zod", "type": "module", "exports": "./index.mjs" }'
   )
-  t.match(await problemsOf(dir), [/^a\.mjs: .*a zod of its own/])
+  t.match(await problemsOf(dir), only(/^a\.mjs: .*a zod of its own/))
 })
 
 t.test('what a handler leaves out gets the documented defaults', async t => {
@@ -107,12 +108,12 @@ t.test('times are read in every way of writing them', async t => {
   t.match(w, {
     policy: {
       times: 3,
-      backoff: { kind: 'list', ms: [500, 10_000, 3_600_000, 700] },
+      backoff: { kind: 'list', ms: only(500, 10_000, 3_600_000, 700) },
       receiptTimeoutMs: 90_000
     },
     limit: { concurrency: 50, perSecond: 5, timeoutMs: 2_000 }
   })
-  t.match(v?.policy.backoff, { kind: 'list', ms: [30_000] })
+  t.match(v?.policy.backoff, { kind: 'list', ms: only(30_000) })
 })
 
 t.test('everything that is wrong in a folder is said at one start, with its file and what to do', async t => {
@@ -195,8 +196,8 @@ t.test('the message of the error holds all of it, a file a paragraph', async t =
 
 t.test('a folder that is not there, or empty, is said and not taken for no handlers', async t => {
   const dir = folder(t, { 'readme.md': '' })
-  t.match(await problemsOf(dir), [/the folder has no handlers/])
-  t.match(await problemsOf(join(dir, 'nowhere')), [/the folder does not exist → set HANDLERS_DIR/])
+  t.match(await problemsOf(dir), only(/the folder has no handlers/))
+  t.match(await problemsOf(join(dir, 'nowhere')), only(/the folder does not exist → set HANDLERS_DIR/))
 })
 
 t.test(
@@ -254,7 +255,7 @@ t.test('a SyntaxError is told with its file and line, in a handler and in what i
     ],
     [/^a\.ts: .*SyntaxError.*enum.*, in a\.ts, line 2 →/, { 'a.ts': 'export default 1\nenum A { b }' }]
   ]
-  for (const [where, files] of cases) t.match(await problemsOf(folder(t, files)), [where])
+  for (const [where, files] of cases) t.match(await problemsOf(folder(t, files)), only(where))
 })
 
 t.test(

@@ -18,7 +18,16 @@ t.test('a broker’s URL says where it is and how to log in', t => {
     path: 'my/host',
     options: { heartbeat: '5', x: '' }
   })
-  t.match(parseBroker('kafka', 'kafka://h'), { hosts: [{ host: 'h', port: 9092 }], path: '', options: {} })
+  t.same(parseBroker('kafka', 'kafka://h'), {
+    name: 'kafka',
+    scheme: 'kafka',
+    tls: false,
+    hosts: [{ host: 'h', port: 9092 }],
+    username: undefined,
+    password: undefined,
+    path: '',
+    options: {}
+  })
   t.match(parseBroker('redis-stream', 'redis://:secret@h/3'), {
     username: undefined,
     password: 'secret',

@@ -3,6 +3,7 @@ import { readResponse } from '../../src/transport/dubbo/hessian.ts'
 import { flags, frameOf, frames, type Frame } from '../../src/transport/dubbo/classic-frame.ts'
 import type { Dubbo2Request } from '../../src/transport/dubbo/hessian.ts'
 import { provider } from './dubbo2-provider.ts'
+import { only } from '../support/only.ts'
 
 /** hessian2: the byte for "a value follows", then a short text. */
 const value = (text: string): Buffer => Buffer.concat([Buffer.from([0x91, text.length]), Buffer.from(text)])
@@ -19,11 +20,14 @@ t.test('frames come out as they went in, split at any byte', t => {
     const parser = frames(1_000, frame => seen.push(frame))
     parser.push(bytes.subarray(0, at))
     parser.push(bytes.subarray(at))
-    t.match(seen, [
-      { isRequest: true, isTwoWay: true, isEvent: true, id: 7n, body: Buffer.from('N') },
-      { isRequest: false, isEvent: false, status: 20, id: 2n ** 63n, body: value('hello') },
-      { status: 70, id: 0n, body: Buffer.alloc(0) }
-    ])
+    t.match(
+      seen,
+      only(
+        { isRequest: true, isTwoWay: true, isEvent: true, id: 7n, body: Buffer.from('N') },
+        { isRequest: false, isEvent: false, status: 20, id: 2n ** 63n, body: value('hello') },
+        { status: 70, id: 0n, body: Buffer.alloc(0) }
+      )
+    )
   }
   const seen: Frame[] = []
   const parser = frames(1_000, frame => seen.push(frame))

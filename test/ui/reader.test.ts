@@ -72,8 +72,8 @@ t.test('all pages that are shown are read again, with as few questions as the AP
     const next = from + limit
     return { rows: rows.slice(from, next), ...(next < rows.length ? { nextCursor: String(next) } : {}) }
   }
-  t.match(await readPages(ask, 1, 50), { rows: rows.slice(0, 50), nextCursor: '50' })
-  t.match(await readPages(ask, 5, 50), { rows: rows.slice(0, 250), nextCursor: '250' })
+  t.same(await readPages(ask, 1, 50), { rows: rows.slice(0, 50), nextCursor: '50' })
+  t.same(await readPages(ask, 5, 50), { rows: rows.slice(0, 250), nextCursor: '250' })
   const all = await readPages(ask, 10, 50)
   t.same([all.rows, all.nextCursor], [rows, undefined])
   t.same(asked, [50, 200, 50, 200, 200, 100])

@@ -2,6 +2,7 @@ import t from 'tap'
 import { countText, sumOf, sumText } from '../../src/ui/counts.ts'
 import type { Downstream, Group, Node, Stats } from '../../src/ui/shapes.ts'
 import { verdict, type Evidence } from '../../src/ui/verdict.ts'
+import { only } from '../support/only.ts'
 
 const now = new Date('2026-11-24T10:00:00.000Z')
 const at = (minutes: number): string => new Date(now.getTime() - minutes * 60_000).toISOString()
@@ -120,11 +121,14 @@ t.test('each says how many', async t => {
     },
     now
   )
-  t.match(wrong, [
-    { code: 'FAILED', count: '10,301+' },
-    { code: 'HELD', count: '200+' },
-    { code: 'ALARM', kind: 'NO_HANDLER', downstream: 'ads', count: '2' }
-  ])
+  t.match(
+    wrong,
+    only(
+      { code: 'FAILED', count: '10,301+' },
+      { code: 'HELD', count: '200+' },
+      { code: 'ALARM', kind: 'NO_HANDLER', downstream: 'ads', count: '2' }
+    )
+  )
 })
 
 t.test('counts that are texts are added up as numbers', async t => {
