@@ -3,6 +3,7 @@ import { releaseUnknownChannels } from '../../src/db/alarm-sends.ts'
 import { listAlarms } from '../../src/db/lists.ts'
 import type { Sql } from '../../src/db/pool.ts'
 import type { Outcome } from '../../src/domain/types.ts'
+import { only } from '../support/only.ts'
 import { taskRequest } from '../support/task-request.ts'
 import { laterForChannels, scriptedChannel, told } from '../support/channels.ts'
 import { delivered, failed } from '../support/scripted.ts'
@@ -71,18 +72,19 @@ t.test('what fails for good is heard of: what, where and why', async t => {
   await quiet()
   const channel = scriptedChannel()
   await told({ sql, log }, channel)
-  t.match(channel.messages, [
-    {
+  t.match(
+    channel.messages,
+    only({
       type: 'ackbox.alarm',
       downstream: 'warehouse',
       kind: 'FAILED',
       count: 1,
-      deliveries: [{ taskNo, messageCode: 'order.paid', attempt: 1, reason: 'SEND_EXHAUSTED' }]
-    }
-  ])
+      deliveries: only({ taskNo, messageCode: 'order.paid', attempt: 1, reason: 'SEND_EXHAUSTED' })
+    })
+  )
   t.match(
     lines.filter(line => line.message === 'alarm'),
-    [{ taskNo, kind: 'FAILED', reason: 'SEND_EXHAUSTED' }]
+    only({ taskNo, kind: 'FAILED', reason: 'SEND_EXHAUSTED' })
   )
 })
 
@@ -277,13 +279,13 @@ t.test('the alarm of a blocked target says what to set, in the log as in the mes
   await told({ sql, log }, channel)
   t.match(
     lines.filter(line => line.message === 'alarm'),
-    [{ kind: 'BLOCKED_TARGET', reason }]
+    only({ kind: 'BLOCKED_TARGET', reason })
   )
   const listed = await listAlarms(reads, { limit: 10, from: new Date(0), messageCodes: null })
   t.match(
     listed,
-    { alarms: [{ kind: 'BLOCKED_TARGET', reason }] },
+    { alarms: only({ kind: 'BLOCKED_TARGET', reason }) },
     'neither the attempt before nor the one after'
   )
-  t.match(channel.messages, [{ kind: 'BLOCKED_TARGET', deliveries: [{ reason }] }])
+  t.match(channel.messages, only({ kind: 'BLOCKED_TARGET', deliveries: only({ reason }) }))
 })

@@ -8,6 +8,7 @@ import {
 } from '../../src/db/ordering.ts'
 import { routeAlarms } from '../../src/alarm/tell.ts'
 import { removeOld } from '../../src/db/retention.ts'
+import { only } from '../support/only.ts'
 import { taskRequest } from '../support/task-request.ts'
 import { readsOf } from '../support/postgres.ts'
 import { setup } from '../support/setup.ts'
@@ -56,7 +57,7 @@ t.test(
     t.same((await listOrderingKeys(reads, { ...all, messageCodes: ['order.sent'] })).keys, [])
     t.same((await listOrderingKeys(reads, { ...all, downstream: 'points' })).keys, [])
     await routeAlarms(story, [])
-    t.match(
+    t.same(
       story
         .logged('alarm')
         .filter(one => one['kind'] === 'KEY_HELD')
@@ -126,10 +127,13 @@ t.test('the list of keys goes by what is asked for, and a cursor that is none is
     nextCursor: string
   }>()
   await app.inject(`/keys?cursor=${nextCursor}`)
-  t.match(filters, [
-    { held: true, downstream: 'warehouse', limit: 1, cursor: undefined },
-    { held: false, limit: 50, cursor: last }
-  ])
+  t.match(
+    filters,
+    only(
+      { held: true, downstream: 'warehouse', limit: 1, cursor: undefined },
+      { held: false, limit: 50, cursor: last }
+    )
+  )
   t.match((await app.inject('/keys?cursor=x')).json(), { status: 422, pointer: '?/cursor' })
   t.match((await app.inject('/keys?held=yes')).json(), { status: 422, pointer: '?/held' })
 })

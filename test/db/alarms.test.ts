@@ -6,6 +6,7 @@ import type { Sql } from '../../src/db/pool.ts'
 import { completeReceipts } from '../../src/db/receipts.ts'
 import { applyMoves, type AttemptRow } from '../../src/db/transitions.ts'
 import { alarmKinds } from '../../src/domain/types.ts'
+import { only } from '../support/only.ts'
 import { lockWaits, testDb } from '../support/postgres.ts'
 import { standing } from '../support/rows.ts'
 import { until } from '../support/until.ts'
@@ -75,9 +76,10 @@ t.test('NO_HANDLER is one alarm a delivery, and opens again when it comes back',
   t.equal((await sql`select from alarm`).length, 1)
   await sql`update alarm set resolved_at = now(), sent_at = now()`
   t.equal(await raise(1), 60_000)
-  t.match(await sql`select resolved_at, sent_at, tries from alarm`, [
-    { resolved_at: null, sent_at: null, tries: 0 }
-  ])
+  t.match(
+    await sql`select resolved_at, sent_at, tries from alarm`,
+    only({ resolved_at: null, sent_at: null, tries: 0 })
+  )
 })
 
 t.test('no alarm while another live worker has a handler', async t => {

@@ -7,6 +7,7 @@ import type { Sql } from '../../src/db/pool.ts'
 import { readStats, writeStatistics } from '../../src/db/statistics.ts'
 import { applyMoves } from '../../src/db/transitions.ts'
 import { openStatistics } from '../../src/runtime/statistics.ts'
+import { only } from '../support/only.ts'
 import { testDb } from '../support/postgres.ts'
 import { standing } from '../support/rows.ts'
 
@@ -105,14 +106,14 @@ t.test('what fails again after a redelivery stands out; what is HANDLED is FAILE
   }
   t.match(
     (await listFailures(reads, filter())).failures,
-    [{ failed: 0, failures: 2 }],
+    only({ failed: 0, failures: 2 }),
     'both are on their way'
   )
   await fail(sql, again, 'no', 2)
   await applyMoves(sql, [
     { move: { taskId: mended, downstream: 'warehouse', attempt: 2, name: 'handled', handledBy: 'send' } }
   ])
-  t.match((await listFailures(reads, filter())).failures, [{ failed: 1, failures: 3, again: 1 }])
+  t.match((await listFailures(reads, filter())).failures, only({ failed: 1, failures: 3, again: 1 }))
 })
 
 t.test('an archived group is hidden until it fails again, and nobody hides what is not theirs', async t => {
@@ -125,14 +126,16 @@ t.test('an archived group is hidden until it fails again, and nobody hides what 
   t.equal(await archive(null, '0'.repeat(16)), false)
   t.equal(await archive(null), true)
   t.same((await listFailures(reads, filter())).failures, [])
-  t.match((await listFailures(reads, { ...filter(), archived: true })).failures, [
-    { fingerprint, archived: { note: 'their outage', by: 'ops-1' } }
-  ])
-  t.match(await sql`select who, what, target from audit`, [
-    { who: 'ops-1', what: 'failure.archive', target: fingerprint }
-  ])
+  t.match(
+    (await listFailures(reads, { ...filter(), archived: true })).failures,
+    only({ fingerprint, archived: { note: 'their outage', by: 'ops-1' } })
+  )
+  t.match(
+    await sql`select who, what, target from audit`,
+    only({ who: 'ops-1', what: 'failure.archive', target: fingerprint })
+  )
   await fail(sql, await standing(sql, inFlight), 'no')
-  t.match((await listFailures(reads, filter())).failures, [{ failures: 2 }], 'it is back')
+  t.match((await listFailures(reads, filter())).failures, only({ failures: 2 }), 'it is back')
 })
 
 t.test('a look at changes tells of failures, acts and watched tasks since the last one', async t => {
@@ -200,7 +203,7 @@ t.test('counts are written twice without counting twice, and summed up by time a
   }
   const [all] = await readStats(reads, asked)
   t.match(all, {
-    points: [
+    points: only(
       {
         at: '2026-11-24T10:00:00.000Z',
         accepted: 3,
@@ -212,18 +215,19 @@ t.test('counts are written twice without counting twice, and summed up by time a
         exhausted: 1
       },
       { at: '2026-11-24T10:01:00.000Z', accepted: 0, handled: 1, direct: 0 }
-    ],
+    ),
     total: { accepted: 3, handled: 2, failed: 1 }
   })
   t.ok((all?.total.p99Ms ?? 0) > 2_000)
-  t.match(await readStats(reads, { ...asked, byDownstream: true }), [
-    { downstream: 'ads', total: { failed: 1 } },
-    { downstream: 'warehouse', total: { handled: 2 } }
-  ])
-  t.match(await readStats(reads, { ...asked, messageCodes: ['stock.moved'] }), [
-    { total: { accepted: 0, handled: 1, failed: 0 } }
-  ])
-  t.match(await readStats(reads, { ...asked, stepS: 3_600 }), [{ points: { length: 1 } }])
+  t.match(
+    await readStats(reads, { ...asked, byDownstream: true }),
+    only({ downstream: 'ads', total: { failed: 1 } }, { downstream: 'warehouse', total: { handled: 2 } })
+  )
+  t.match(
+    await readStats(reads, { ...asked, messageCodes: ['stock.moved'] }),
+    only({ total: { accepted: 0, handled: 1, failed: 0 } })
+  )
+  t.match(await readStats(reads, { ...asked, stepS: 3_600 }), only({ points: { length: 1 } }))
 })
 
 t.test('what keeps a task from going on is named, but not tasks of other messageCodes', async t => {
@@ -237,10 +241,12 @@ t.test('what keeps a task from going on is named, but not tasks of other message
     await sql`insert into dependency (task_id, after_id) values (${waits}, ${after})`
   await sql`insert into downstream (name, paused_at, paused_by) values ('warehouse', now(), 'ops-1')`
   const { paused, blockers } = await readBlocks(reads, 'waits', ['warehouse'], null)
-  t.match(blockers, [
-    { taskNo: 'mine', status: 'SENDING' },
-    { taskNo: 'theirs', status: 'FAILED', since: /Z$/ }
-  ])
+  t.match(
+    blockers,
+    only({ taskNo: 'mine', status: 'SENDING' }, { taskNo: 'theirs', status: 'FAILED', since: /Z$/ })
+  )
   t.match(paused.get('warehouse'), { by: 'ops-1', since: /Z$/ })
-  t.match(await readBlocks(reads, 'waits', ['warehouse'], ['order.paid']), { blockers: [{ taskNo: 'mine' }] })
+  t.match(await readBlocks(reads, 'waits', ['warehouse'], ['order.paid']), {
+    blockers: only({ taskNo: 'mine' })
+  })
 })

@@ -5,6 +5,7 @@ import { claimDue, findOrphans, nextDue } from '../../src/db/deliveries.ts'
 import { findOverdue } from '../../src/db/overdue.ts'
 import { openDb, type Sql } from '../../src/db/pool.ts'
 import { lowWater, type From } from '../../src/delivery/low-water.ts'
+import { only } from '../support/only.ts'
 import { capture, explain } from '../support/plan.ts'
 import { testDb } from '../support/postgres.ts'
 import { standing } from '../support/rows.ts'
@@ -93,5 +94,5 @@ t.test('beside 100,000 dead entries every look reads a few pages, and still sees
     names.map(downstream => ({ downstream, room: 100, leaseMs: 20_000, fromMs: marks.from(downstream) })),
     null
   )
-  t.match(claimed, [{ taskId: due }])
+  t.match(claimed, only({ taskId: due }))
 })

@@ -5,6 +5,7 @@ import { isInfrastructure } from '../../src/db/pool.ts'
 import { openReads } from '../../src/db/reads.ts'
 import { type State, states } from '../../src/domain/transitions.ts'
 import { uuidv7 } from '../../src/domain/ids.ts'
+import { only } from '../support/only.ts'
 import { lockWaits, testDb } from '../support/postgres.ts'
 import { standing } from '../support/rows.ts'
 import { until } from '../support/until.ts'
@@ -208,10 +209,13 @@ t.test('the counts that ops sees equal the rows', async t => {
   }
   await sql`insert into downstream (name, paused_at, paused_by) values ('gone', now(), 'me')`
   const counts = await countDownstreams(reads, ['warehouse', 'points', 'audit'])
-  t.match(counts, [
-    { name: 'audit', waiting: 0, inFlight: 0, awaitingReceipt: 0, failed: 0, pausedAt: null },
-    { name: 'gone', waiting: 0, pausedAt: Date, pausedBy: 'me' },
-    { name: 'points', waiting: 1, inFlight: 1, awaitingReceipt: 1, blocked: 1, failed: 1 },
-    { name: 'warehouse', waiting: 1, inFlight: 2, awaitingReceipt: 3, blocked: 4, failed: 5 }
-  ])
+  t.match(
+    counts,
+    only(
+      { name: 'audit', waiting: 0, inFlight: 0, awaitingReceipt: 0, failed: 0, pausedAt: null },
+      { name: 'gone', waiting: 0, pausedAt: Date, pausedBy: 'me' },
+      { name: 'points', waiting: 1, inFlight: 1, awaitingReceipt: 1, blocked: 1, failed: 1 },
+      { name: 'warehouse', waiting: 1, inFlight: 2, awaitingReceipt: 3, blocked: 4, failed: 5 }
+    )
+  )
 })

@@ -15,6 +15,7 @@ import { removeOld } from '../../src/db/retention.ts'
 import { completer } from '../../src/delivery/complete.ts'
 import { timeOf, uuidAt } from '../../src/domain/ids.ts'
 import { phaseOf, states, type State } from '../../src/domain/transitions.ts'
+import { only } from '../support/only.ts'
 import { testDb } from '../support/postgres.ts'
 import { idOf, standing, tried } from '../support/rows.ts'
 import { until } from '../support/until.ts'
@@ -220,7 +221,7 @@ t.test(
       async () => (await lockHoldersOf(sql, partition)).length === 1
     )
     const became = await tendPartition(sql, partition, 5)
-    t.match(became, { blockedBy: [{ application: 'pg_dump' }] })
+    t.match(became, { blockedBy: only({ application: 'pg_dump' }) })
     await t.rejects(
       sql`select drop_partition('attempt', ${partition.name})`,
       { code: '55P03' },

@@ -1,6 +1,7 @@
 import net from 'node:net'
 import t, { type Test } from 'tap'
 import { checkServer, isInfrastructure, openDb } from '../../src/db/pool.ts'
+import { only } from '../support/only.ts'
 import { testDb } from '../support/postgres.ts'
 
 t.test('a server that cannot keep the promise is refused with what to do', async t => {
@@ -30,7 +31,7 @@ t.test('the hot pool commits synchronously and plans for young tables, whatever 
     timeout: '10s',
     big: 9007199254740991,
     now: Date,
-    bigs: [1]
+    bigs: only(1)
   })
 })
 

@@ -5,6 +5,7 @@ import { removeOld } from '../../src/db/retention.ts'
 import { applyMoves } from '../../src/db/transitions.ts'
 import type { Sql } from '../../src/db/pool.ts'
 import { phaseOf, states, type State } from '../../src/domain/transitions.ts'
+import { only } from '../support/only.ts'
 import { lockWaits, testDb } from '../support/postgres.ts'
 import { idOf, standing } from '../support/rows.ts'
 import { until } from '../support/until.ts'
@@ -109,7 +110,7 @@ t.test('what is redelivered at the very moment of its removal stays', async t =>
   await until('the removal waits', async () => (await lockWaits(sql)) === 1)
   commit()
   t.match(await removing, { removed: 0 })
-  t.match(await sql`select phase from delivery`, [{ phase: 'WAITING' }])
+  t.match(await sql`select phase from delivery`, only({ phase: 'WAITING' }))
   t.equal((await rows(sql))['task'], 1)
 })
 

@@ -3,13 +3,14 @@ import t from 'tap'
 import { openDb } from '../../src/db/pool.ts'
 import { insertTasks } from '../../src/db/tasks.ts'
 import { newDelivery, newTask } from '../support/new-task.ts'
+import { only } from '../support/only.ts'
 import { testDb } from '../support/postgres.ts'
 import { stored } from '../support/rows.ts'
 
 t.test('accepting is the first claim: attempt 1, one try taken, the lease running', async t => {
   const { sql } = await testDb(t)
   const one = newTask()
-  t.match(await insertTasks(sql, [one]), [{ kind: 'created', at: Date, inFlight: [0] }])
+  t.match(await insertTasks(sql, [one]), only({ kind: 'created', at: Date, inFlight: only(0) }))
   const row = await stored(sql, one.id)
   t.same(row.standing, { state: 'IN_FLIGHT', attempt: 1, triesLeft: 9, lost: 0, roundFrom: 1 })
   t.ok(row.inMs !== null && row.inMs > 15_000 && row.inMs <= 20_000)

@@ -1,6 +1,7 @@
 // Tasks that wait for others. PostgreSQL is real. The test controls the downstream and the clock.
 import t, { type Test } from 'tap'
 import { readTask } from '../../src/db/lists.ts'
+import { only } from '../support/only.ts'
 import { taskRequest } from '../support/task-request.ts'
 import { readsOf } from '../support/postgres.ts'
 import { until } from '../support/until.ts'
@@ -29,12 +30,12 @@ t.test(
     const waiting = await delivery(second)
     t.match(waiting, { status: 'SENDING', phase: 'BLOCKED', attempt: 0, triesLeft: 10 })
     t.notHas(waiting, 'nextActionAt', 'nobody wants to read of the year 9999')
-    t.match(await read(second), { after: [first] })
-    t.match(await read(first), { before: [second] })
+    t.match(await read(second), { after: only(first) })
+    t.match(await read(first), { before: only(second) })
     await receive({ taskNo: first })
     await downstream.received(2)
     t.same(sent(downstream), [first, second])
-    t.match(await read(second), { after: [first] }, 'it still says so')
+    t.match(await read(second), { after: only(first) }, 'it still says so')
   }
 )
 
@@ -104,7 +105,7 @@ t.test('what does not exist cannot be waited for, and all of it is said at once'
   t.match(await accept(taskRequest(after('nobody', there, 'nothing'))), {
     kind: 'invalid',
     pointer: '/after/0',
-    errors: [{ pointer: '/after/0' }, { pointer: '/after/2' }]
+    errors: only({ pointer: '/after/0' }, { pointer: '/after/2' })
   })
   t.match(await accept(taskRequest({ taskNo: 'itself', ...after('itself') })), {
     kind: 'invalid',
@@ -162,7 +163,7 @@ t.test('a key learns nothing of the tasks of others: what it may not see does no
   t.match(await accept(bound(own)), { kind: 'created' })
   // A key with more rights makes a task wait for both. A key sees only the prerequisites and dependents that it may read.
   const waits = await post(after(secret, own))
-  t.match(await read(waits), { after: [secret, own].toSorted() })
+  t.match(await read(waits), { after: only(...[secret, own].toSorted()) })
   t.same((await readTask(readsOf(t, sql), waits, ['order.paid']))?.after, [own])
   t.same((await readTask(readsOf(t, sql), secret, ['secret']))?.before, undefined)
 })
@@ -172,9 +173,9 @@ t.test('posted again it is the same, even when what it waited for is gone', asyn
   const first = await post()
   await quiet()
   const one = taskRequest(after(first))
-  t.match(await accept(one), { kind: 'created', task: { status: 'SENDING', after: [first] } })
+  t.match(await accept(one), { kind: 'created', task: { status: 'SENDING', after: only(first) } })
   await quiet()
   await sql`delete from task where task_no = ${first}`
-  t.match(await accept(one), { kind: 'same', task: { taskNo: one.taskNo, after: [first] } })
+  t.match(await accept(one), { kind: 'same', task: { taskNo: one.taskNo, after: only(first) } })
   t.match(await accept({ ...one, contentHash: 'another' }), { kind: 'conflict' })
 })

@@ -6,6 +6,7 @@ import { claimChecks } from '../../src/db/prepared.ts'
 import { signingSecret } from '../../src/domain/tokens.ts'
 import type { LoadedHandler } from '../../src/handler/loaded.ts'
 import { scriptedChannel, told } from '../support/channels.ts'
+import { only } from '../support/only.ts'
 import { readsOf } from '../support/postgres.ts'
 import { halfStory, halves, producer, type Producer, type Reply } from '../support/halves.ts'
 
@@ -182,23 +183,25 @@ t.test(
       await half.look()
       t.equal(await waitOf(half, taskNo), 3_600_000)
     }
-    t.match(await alarms(), [
-      {
+    t.match(
+      await alarms(),
+      only({
         taskNo,
         kind: 'PREPARED_STUCK',
         status: 'PREPARED',
         downstream: '',
         reason: 'UNKNOWN',
         sentAt: undefined
-      }
-    ])
+      })
+    )
     const channel = scriptedChannel()
     await told(story, channel)
-    t.match(channel.messages, [
-      { kind: 'PREPARED_STUCK', count: 1, deliveries: [{ taskNo, reason: 'UNKNOWN' }] }
-    ])
+    t.match(
+      channel.messages,
+      only({ kind: 'PREPARED_STUCK', count: 1, deliveries: only({ taskNo, reason: 'UNKNOWN' }) })
+    )
     await half.rollBack(taskNo)
-    t.match(await alarms(), [{ status: 'CANCELLED', resolvedAt: String }])
+    t.match(await alarms(), only({ status: 'CANCELLED', resolvedAt: String }))
   }
 )
 
@@ -210,10 +213,10 @@ t.test('a day without an answer is an alarm too, and a commit resolves it', asyn
   await half.look()
   const reads = readsOf(t, story.sql)
   const list = () => listAlarms(reads, { messageCodes: null, from: new Date(0), limit: 10 })
-  t.match(await list(), { alarms: [{ kind: 'PREPARED_STUCK', reason: 'http_500' }] })
+  t.match(await list(), { alarms: only({ kind: 'PREPARED_STUCK', reason: 'http_500' }) })
   await half.commit(taskNo)
   await story.quiet()
-  t.match(await list(), { alarms: [{ status: 'HANDLED', resolvedAt: String }] })
+  t.match(await list(), { alarms: only({ status: 'HANDLED', resolvedAt: String }) })
 })
 
 t.test('two processes never ask at once, and what one of them claimed and lost is asked again', async t => {
@@ -357,7 +360,7 @@ t.test(
     handler.checkBack = async () => ({ url: shop.url, headers: { authorization: 'Bearer shop' } })
     await story.later('2 hours')
     await half.look()
-    t.match(shop.checks, [{ headers: { authorization: 'Bearer shop' } }])
+    t.match(shop.checks, only({ headers: { authorization: 'Bearer shop' } }))
   }
 )
 

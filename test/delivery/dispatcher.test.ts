@@ -3,6 +3,7 @@ import { pause } from '../../src/db/cluster.ts'
 import { listTasks } from '../../src/db/lists.ts'
 import { countFailed } from '../../src/db/operations.ts'
 import { openDb } from '../../src/db/pool.ts'
+import { only } from '../support/only.ts'
 import { failed } from '../support/scripted.ts'
 import { taskRequest } from '../support/task-request.ts'
 import { throughBlackHole } from '../support/away.ts'
@@ -34,11 +35,11 @@ t.test('what fails is tried again after its backoff and not before, until it wor
     status: 'HANDLED',
     attempt: 3,
     triesLeft: 0,
-    attempts: [
+    attempts: only(
       { attempt: 1, outcome: 'failed' },
       { attempt: 2, outcome: 'failed' },
       { attempt: 3, outcome: 'delivered' }
-    ]
+    )
   })
 })
 
@@ -205,7 +206,7 @@ t.test('an answer that comes after deliverBefore does not hide the delivery from
   downstream.answer(failed)
   await quiet()
   await until(async () => (await delivery(taskNo)).status === 'FAILED')
-  t.match(await delivery(taskNo), { reason: 'EXPIRED', attempts: [{ outcome: 'failed' }] })
+  t.match(await delivery(taskNo), { reason: 'EXPIRED', attempts: only({ outcome: 'failed' }) })
 })
 
 t.test('no receipt in time: the next try by backoff, at the limit RECEIPT_TIMEOUT and an alarm', async t => {
@@ -221,11 +222,11 @@ t.test('no receipt in time: the next try by backoff, at the limit RECEIPT_TIMEOU
   await later('2 s')
   await dispatch()
   const missed = { outcome: 'delivered', reason: 'no_receipt: none within 60 s' }
-  t.match(await delivery(taskNo), { phase: 'WAITING', attempt: 1, attempts: [missed] })
+  t.match(await delivery(taskNo), { phase: 'WAITING', attempt: 1, attempts: only(missed) })
   await later('10 s')
   await dispatch()
   const again = await delivery(taskNo)
-  t.match(again, { phase: 'AWAITING_RECEIPT', attempt: 2, attempts: [missed, { outcome: 'delivered' }] })
+  t.match(again, { phase: 'AWAITING_RECEIPT', attempt: 2, attempts: only(missed, { outcome: 'delivered' }) })
   t.notOk(again.attempts?.[1]?.reason, 'its receipt may come still')
   await later('61 s')
   await dispatch()
@@ -233,7 +234,7 @@ t.test('no receipt in time: the next try by backoff, at the limit RECEIPT_TIMEOU
     status: 'FAILED',
     reason: 'RECEIPT_TIMEOUT',
     attempt: 2,
-    attempts: [missed, missed]
+    attempts: only(missed, missed)
   })
   t.equal((await sql`select from alarm where kind = 'FAILED' and attempt = 2`).length, 1)
   t.equal(downstream.requests.length, 2)
@@ -247,12 +248,12 @@ t.test('a receipt that comes after its time says more than that it was missing',
   await quiet()
   await later('61 s')
   await dispatch()
-  t.match(await delivery(taskNo), { phase: 'WAITING', attempts: [{ reason: /^no_receipt/ }] })
+  t.match(await delivery(taskNo), { phase: 'WAITING', attempts: only({ reason: /^no_receipt/ }) })
   await receive({ taskNo, result: 'FAILED', reason: 'no such order' })
   const filter = { messageCodes: null, from: new Date(0), limit: 10 }
   for (const lastReason of [undefined, 'SUCH'])
     t.match(await listTasks(reads, { ...filter, ...(lastReason === undefined ? {} : { lastReason }) }), {
-      tasks: [{ taskNo, deliveries: [{ status: 'FAILED', lastReason: 'no such order' }] }]
+      tasks: only({ taskNo, deliveries: [{ status: 'FAILED', lastReason: 'no such order' }] })
     })
   const counted = async (lastReason: string) =>
     (await countFailed(sql, { filter: { lastReason }, messageCodes: null })).matched
@@ -298,7 +299,7 @@ t.test('after an outage of its own a dispatcher waits 2 s before it calls leases
   await until(async () => (await direct`select from delivery where attempt = 2`).length === 1)
   const took = performance.now() - back
   t.ok(took > 1_500, `${took} ms`)
-  t.match(logged('delivery.rescued'), [{ was: 'IN_FLIGHT', move: 'lose' }])
+  t.match(logged('delivery.rescued'), only({ was: 'IN_FLIGHT', move: 'lose' }))
 })
 
 t.test('a due delivery is found by the timer of the next due time, long before the next sweep', async t => {
@@ -340,7 +341,7 @@ t.test('what was lost is decided within a sweep, also while a backlog is worked 
     await new Promise(resolve => setTimeout(resolve, 5))
     return logged('delivery.rescued').length > 0
   })
-  t.match(logged('delivery.rescued'), [{ was: 'IN_FLIGHT' }])
+  t.match(logged('delivery.rescued'), only({ was: 'IN_FLIGHT' }))
   t.ok(downstream.requests.length < 1_900, `${downstream.requests.length} of the backlog had left`)
 })
 

@@ -2,6 +2,7 @@
 import t, { type Test } from 'tap'
 import type { TakenBy } from '../../src/delivery/rescue.ts'
 import { ownedOf, timeLeft, type Owner } from '../../src/delivery/lease.ts'
+import { only } from '../support/only.ts'
 import { setup, type SetupOptions } from '../support/setup.ts'
 
 interface Hand extends Owner {
@@ -114,7 +115,7 @@ t.test('what a worker has taken from the queue of a dead process is its own, and
   downstream.holds = true
   const taken = queue.run()
   await downstream.received(1)
-  t.match(await sql`select owner from delivery`, [{ owner: 8 }])
+  t.match(await sql`select owner from delivery`, only({ owner: 8 }))
   // The move of a dispatcher that read the delivery before the worker took it over.
   const [row] = await sql`select task_id from delivery`
   const move = {
@@ -139,7 +140,7 @@ t.test('a death counts against what its worker held, and against nothing that wa
     const taskNo = await post({ retryTimes: 1 })
     await quiet()
     await dispatch([dead(7, isWorker)])
-    t.match(await sql`select lost from delivery`, [{ lost: isWorker ? 1 : 0 }])
+    t.match(await sql`select lost from delivery`, only({ lost: isWorker ? 1 : 0 }))
     t.match(await delivery(taskNo), { status: 'SENDING' })
   }
 })
@@ -151,7 +152,10 @@ t.test('without an answered beat nothing is sent: it is let go, uncounted, for w
   await quiet()
   t.match(await delivery(taskNo), { phase: 'WAITING', attempt: 1 })
   t.equal(downstream.requests.length, 0)
-  t.match(await sql`select owner, lost, tries_left from delivery`, [{ owner: null, lost: 0, tries_left: 1 }])
+  t.match(
+    await sql`select owner, lost, tries_left from delivery`,
+    only({ owner: null, lost: 0, tries_left: 1 })
+  )
   owner.now.isSilent = false
   await dispatch()
   t.match(await delivery(taskNo), { status: 'HANDLED', attempt: 2 })
@@ -177,7 +181,11 @@ t.test(
     downstream.answer()
     await quiet()
     t.equal(downstream.requests.length, 1, 'it did not send the other one')
-    t.match(await delivery(sent), { phase: 'IN_FLIGHT', attempt: 2, attempts: [{ outcome: 'delivered' }] })
+    t.match(await delivery(sent), {
+      phase: 'IN_FLIGHT',
+      attempt: 2,
+      attempts: only({ outcome: 'delivered' })
+    })
     t.match(await delivery(held), { phase: 'IN_FLIGHT', attempt: 2 })
     await queue.run()
     await quiet()

@@ -12,6 +12,7 @@ import { ordering } from '../../src/delivery/ordering.ts'
 import { uuidv7 } from '../../src/domain/ids.ts'
 import { createMetrics } from '../../src/runtime/metrics.ts'
 import { semaphore } from '../../src/runtime/semaphore.ts'
+import { only } from '../support/only.ts'
 import { taskRequest } from '../support/task-request.ts'
 import { lockWaits, readsOf } from '../support/postgres.ts'
 import { failed } from '../support/scripted.ts'
@@ -67,7 +68,7 @@ t.test(
     downstream.usual = refused
     await accept.many(['a', 'b'].map(taskNo => taskRequest({ taskNo, orderingKey: 'k' })))
     await quiet()
-    t.match(await openAlarms(story), [{ kind: 'FAILED' }, { kind: 'KEY_HELD' }])
+    t.match(await openAlarms(story), only({ kind: 'FAILED' }, { kind: 'KEY_HELD' }))
     await begin(story, 1)
     await bulk(story).look()
     for (let turn = 0; turn < 3; turn++) {
@@ -79,7 +80,7 @@ t.test(
     }
     t.equal(downstream.requests.filter(({ taskNo }) => taskNo === 'a').length, 2)
     t.equal(downstream.requests.filter(({ taskNo }) => taskNo === 'b').length, 0)
-    t.match(await openAlarms(story), [{ kind: 'FAILED', attempt: 2 }, { kind: 'KEY_HELD' }])
+    t.match(await openAlarms(story), only({ kind: 'FAILED', attempt: 2 }, { kind: 'KEY_HELD' }))
   }
 )
 
@@ -162,7 +163,7 @@ t.test('a key whose head is HANDLED goes on by a process without the handler too
   const former = withoutHandlers(story)
   await former.sweep()
   await former.idle()
-  t.match(await sql`select phase from delivery where phase is not null`, [{ phase: 'WAITING' }])
+  t.match(await sql`select phase from delivery where phase is not null`, only({ phase: 'WAITING' }))
   downstream.holds = false
   downstream.answer()
 })
@@ -178,7 +179,7 @@ t.test('what waits for its turn too is no more alarmed once its prerequisite is 
   await around.refresh()
   await succession.sweep()
   await quiet()
-  t.match(await openAlarms(story), [{ kind: 'DEPENDENCY_FAILED' }, { kind: 'FAILED' }])
+  t.match(await openAlarms(story), only({ kind: 'DEPENDENCY_FAILED' }, { kind: 'FAILED' }))
   await story.redeliver('a')
   for (let turn = 0; turn < 2; turn++) {
     await dispatch()
@@ -247,7 +248,7 @@ t.test('who runs an operation no more writes nothing about what its successor ha
   for (const { taskId, downstream: name, attempt } of found)
     await record({ move: { taskId, downstream: name, attempt, name: 'redeliver', limit: 1 } })
   await recordTaken(sql, { id, owner: 'successor' })
-  t.match(await sql`select redelivered, skipped from operation`, [{ redelivered: 3, skipped: 0 }])
+  t.match(await sql`select redelivered, skipped from operation`, only({ redelivered: 3, skipped: 0 }))
 })
 
 t.test('a bulk redelivery ends though no process knows the downstream', async t => {
@@ -309,7 +310,7 @@ t.test('a process reads what it sends under the number that it has then', async 
   number = 8
   ahead.leave()
   await loading
-  t.match(await story.sql`select owner from delivery`, [{ owner: 8 }])
+  t.match(await story.sql`select owner from delivery`, only({ owner: 8 }))
 })
 
 t.test('a dispatcher that stops takes back first what it had called dead', async t => {
@@ -324,5 +325,5 @@ t.test('a dispatcher that stops takes back first what it had called dead', async
   await quiet()
   await sql`update delivery set owner = 5`
   await dispatch()
-  t.match(await sql`select lost, phase from delivery`, [{ lost: 1, phase: 'WAITING' }])
+  t.match(await sql`select lost, phase from delivery`, only({ lost: 1, phase: 'WAITING' }))
 })

@@ -4,6 +4,7 @@ import { Unavailable } from '../../src/runtime/errors.ts'
 import type { LoadedDelivery } from '../../src/db/deliveries.ts'
 import { deliveryHeaders } from '../../src/delivery/headers.ts'
 import { tokens } from '../../src/domain/tokens.ts'
+import { only } from '../support/only.ts'
 import { failed } from '../support/scripted.ts'
 import { backAgain, throughBlackHole } from '../support/away.ts'
 import { setup, type SetupOptions } from '../support/setup.ts'
@@ -23,7 +24,7 @@ t.test('HANDLED means acknowledged where a receipt is owed, and sent where none 
   t.match(await delivery(taskNo), {
     status: 'HANDLED',
     handledBy: 'receipt',
-    receipts: [{ applied: true, late: false }]
+    receipts: only({ applied: true, late: false })
   })
 })
 
@@ -35,7 +36,7 @@ t.test('a late 503 cannot undo a receipt that overtook it: a state is never writ
   t.match(await receive({ taskNo }), { status: 'HANDLED', applied: true })
   downstream.answer(failed)
   await quiet()
-  t.match(await delivery(taskNo), { status: 'HANDLED', attempt: 1, attempts: [{ outcome: 'failed' }] })
+  t.match(await delivery(taskNo), { status: 'HANDLED', attempt: 1, attempts: only({ outcome: 'failed' }) })
   t.equal(logged('attempt.stale').length, 1)
 })
 
@@ -203,12 +204,10 @@ t.test(
     }
     t.match(await receive({ taskNo, ...tokenOf(first) }), { status: 'HANDLED', applied: true })
     const { receipts } = await delivery(taskNo)
-    t.match(receipts, [
-      { applied: false },
-      { applied: false },
-      { applied: false },
-      { applied: true, attempt: 1 }
-    ])
+    t.match(
+      receipts,
+      only({ applied: false }, { applied: false }, { applied: false }, { applied: true, attempt: 1 })
+    )
   }
 )
 
@@ -232,7 +231,7 @@ t.test('a receipt after FAILED is late, makes it HANDLED and resolves the alarm'
   await dispatch()
   t.match(await delivery(taskNo), { status: 'FAILED', reason: 'RECEIPT_TIMEOUT' })
   t.same(await receive({ taskNo }), { kind: 'ok', taskNo, status: 'HANDLED', applied: true, late: true })
-  t.match(await delivery(taskNo), { status: 'HANDLED', handledBy: 'receipt', receipts: [{ late: true }] })
+  t.match(await delivery(taskNo), { status: 'HANDLED', handledBy: 'receipt', receipts: only({ late: true }) })
   t.equal((await delivery(taskNo)).reason, undefined)
   t.equal((await sql`select from alarm where resolved_at is null`).length, 0)
   t.match(await receive({ taskNo }), { status: 'HANDLED', applied: false })
@@ -246,7 +245,7 @@ t.test('RETRY counts a try and backs off; at the limit it is RECEIPT_FAILED, wit
   t.match(await delivery(taskNo), {
     phase: 'WAITING',
     triesLeft: 1,
-    receipts: [{ result: 'RETRY', reason: 'busy' }]
+    receipts: only({ result: 'RETRY', reason: 'busy' })
   })
   t.match(await receive({ taskNo, result: 'RETRY' }), { applied: false }, 'it waits already')
   await dispatch()
@@ -266,7 +265,7 @@ t.test('a RETRY while our own answer is open wins; our record then touches nothi
   t.match(await receive({ taskNo, result: 'RETRY' }), { applied: true })
   downstream.answer()
   await quiet()
-  t.match(await delivery(taskNo), { phase: 'WAITING', attempt: 1, attempts: [{ outcome: 'delivered' }] })
+  t.match(await delivery(taskNo), { phase: 'WAITING', attempt: 1, attempts: only({ outcome: 'delivered' }) })
 })
 
 t.test('PROCESSING starts the receipt timeout again, up to a day after the delivery', async t => {

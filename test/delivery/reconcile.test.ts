@@ -3,6 +3,7 @@ import { claimAlarms } from '../../src/db/alarms.ts'
 import { listAlarms } from '../../src/db/lists.ts'
 import { reconciler } from '../../src/delivery/reconcile.ts'
 import type { LoadedReconcile } from '../../src/handler/loaded.ts'
+import { only } from '../support/only.ts'
 import { readsOf } from '../support/postgres.ts'
 import { setup } from '../support/setup.ts'
 
@@ -59,19 +60,22 @@ t.test('differences become alarms, and are resolved once there is none', async t
   await due()
   await new Promise(resolve => setTimeout(resolve, 5)) // now all are older than settleMs
   await one.look(never)
-  t.match(asked, [{ downstream: 'warehouse', from: Date, to: Date }])
+  t.match(asked, only({ downstream: 'warehouse', from: Date, to: Date }))
   t.match(
     await alarms(),
-    [
-      { taskNo: missing, kind: 'MISMATCH', status: 'HANDLED', reason: 'MISSING' },
-      { taskNo: differs, kind: 'MISMATCH', status: 'SENDING', reason: 'DIFFERS' },
-      { taskNo: 'order:unknown', kind: 'MISMATCH', messageCode: 'order.paid', reason: 'UNKNOWN' }
-    ].toSorted((a, b) => (a.taskNo < b.taskNo ? -1 : 1))
+    only(
+      ...[
+        { taskNo: missing, kind: 'MISMATCH', status: 'HANDLED', reason: 'MISSING' },
+        { taskNo: differs, kind: 'MISMATCH', status: 'SENDING', reason: 'DIFFERS' },
+        { taskNo: 'order:unknown', kind: 'MISMATCH', messageCode: 'order.paid', reason: 'UNKNOWN' }
+      ].toSorted((a, b) => (a.taskNo < b.taskNo ? -1 : 1))
+    )
   )
-  t.match(logged('reconcile.mismatch'), [
-    { missing: 1, differs: 1, unknown: 1, unknownTaskNos: ['order:unknown'] }
-  ])
   t.match(
+    logged('reconcile.mismatch'),
+    only({ missing: 1, differs: 1, unknown: 1, unknownTaskNos: only('order:unknown') })
+  )
+  t.same(
     (await claimAlarms(sql, 10)).map(({ taskNo, reason }) => `${taskNo} ${reason}`).toSorted(),
     [`${missing} MISSING`, `${differs} DIFFERS`, 'order:unknown UNKNOWN'].toSorted()
   )
@@ -97,7 +101,7 @@ t.test('differences become alarms, and are resolved once there is none', async t
     select id, 'warehouse', 1, 1, 9, false, now(), 'send' from task where task_no = 'order:unknown'`
   await sql`update reconciliation set next_at = now()`
   await one.look(never)
-  t.match(await alarms(), [{ resolvedAt: /Z$/ }, { resolvedAt: /Z$/ }])
+  t.match(await alarms(), only({ resolvedAt: /Z$/ }, { resolvedAt: /Z$/ }))
   t.equal((await alarms()).length, 2, 'the one about nobody is gone')
   t.equal(logged('reconcile.same').length, 1)
 })

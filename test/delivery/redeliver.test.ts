@@ -2,6 +2,7 @@ import t from 'tap'
 import { completer } from '../../src/delivery/complete.ts'
 import { redeliver } from '../../src/delivery/operate.ts'
 import { createMetrics } from '../../src/runtime/metrics.ts'
+import { only } from '../support/only.ts'
 import { lockWaits } from '../support/postgres.ts'
 import { failed } from '../support/scripted.ts'
 import { setup } from '../support/setup.ts'
@@ -96,7 +97,10 @@ t.test('one downstream of several is redelivered alone; unknown ones are nothing
   t.equal(await redeliver(taskNo, { downstream: 'audit' }), 'nothing')
   await redeliver(taskNo, { downstream: 'points' })
   await dispatch()
-  t.match(await read(taskNo), { status: 'FAILED', deliveries: [{ status: 'HANDLED' }, { status: 'FAILED' }] })
+  t.match(await read(taskNo), {
+    status: 'FAILED',
+    deliveries: only({ status: 'HANDLED' }, { status: 'FAILED' })
+  })
 })
 
 t.test('the same redelivery asked 20 times at once is one round', async t => {

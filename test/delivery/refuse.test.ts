@@ -1,6 +1,7 @@
 import t from 'tap'
 import { z } from 'zod'
 import { Unavailable } from '../../src/runtime/errors.ts'
+import { only } from '../support/only.ts'
 import { taskRequest } from '../support/task-request.ts'
 import { backAgain, throughBlackHole } from '../support/away.ts'
 import { setup } from '../support/setup.ts'
@@ -13,7 +14,7 @@ t.test('a body that the handler’s schema refuses is told where', async t => {
     pointer: '/messageBody/a~1b/1'
   })
   t.match(await accept(taskRequest({ messageBody: '{"a/b":["x",1,"y"]}' })), {
-    errors: [{ pointer: '/messageBody/a~1b/0' }, { pointer: '/messageBody/a~1b/2' }]
+    errors: only({ pointer: '/messageBody/a~1b/0' }, { pointer: '/messageBody/a~1b/2' })
   })
   t.match(await accept(taskRequest({ messageCode: 'nobody' })), { kind: 'unknown_code' })
   const [{ count }] = await sql<[{ count: number }]>`select count(*)::int as count from task`
@@ -26,16 +27,16 @@ t.test('a bound is told in words that no answer has to escape', async t => {
   const refused = async (cents: number, weight: number) =>
     await accept(taskRequest({ messageBody: JSON.stringify({ cents, weight }) }))
   t.match(await refused(0, 0), {
-    errors: [
+    errors: only(
       { detail: 'Too small: expected number to be ≥ 1' },
       { detail: 'Too small: expected number to be more than 0' }
-    ]
+    )
   })
   t.match(await refused(10, 5), {
-    errors: [
+    errors: only(
       { detail: 'Too big: expected number to be ≤ 9' },
       { detail: 'Too big: expected number to be less than 5' }
-    ]
+    )
   })
 })
 
@@ -47,7 +48,10 @@ t.test('a schema that throws refuses that body only, and not with a 500', async 
     taskRequest({ messageBody: '{"json":"{"}' }),
     taskRequest({ messageBody: '{"json":"[]"}' })
   ])
-  t.match(answers, [{ kind: 'created' }, { kind: 'invalid', pointer: '/messageBody' }, { kind: 'created' }])
+  t.match(
+    answers,
+    only({ kind: 'created' }, { kind: 'invalid', pointer: '/messageBody' }, { kind: 'created' })
+  )
 })
 
 t.test('one row that PostgreSQL refuses fails alone, and the others of its batch are stored', async t => {

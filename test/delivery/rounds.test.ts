@@ -1,5 +1,6 @@
 // Every request carries the time after which its receiver may forget it. Ackbox does not send it again after that time.
 import t from 'tap'
+import { only } from '../support/only.ts'
 import { taskRequest } from '../support/task-request.ts'
 import { failed } from '../support/scripted.ts'
 import { setup } from '../support/setup.ts'
@@ -31,7 +32,7 @@ t.test('every attempt of a round says the same time, and a redelivery begins the
   t.equal(third?.['ackbox-round'], '2')
   t.ok(Date.parse(third?.['ackbox-forget-after'] ?? '') >= forgetAfter, 'its time begins anew')
   t.equal(third?.['webhook-id'], first?.['webhook-id'])
-  t.match(await sql`select round from delivery`, [{ round: 2 }])
+  t.match(await sql`select round from delivery`, only({ round: 2 }))
 })
 
 t.test('after that time it is sent no more: FAILED, EXPIRED, with an alarm', async t => {
@@ -51,7 +52,7 @@ t.test('after that time it is sent no more: FAILED, EXPIRED, with an alarm', asy
   await dispatch()
   t.equal(downstream.requests.length, 2)
   t.match(await delivery(taskNo), { status: 'FAILED', reason: 'EXPIRED' })
-  t.match(await sql`select kind from alarm where resolved_at is null`, [{ kind: 'FAILED' }])
+  t.match(await sql`select kind from alarm where resolved_at is null`, only({ kind: 'FAILED' }))
 })
 
 t.test('the time begins with the first claim, however long a task has waited for its start', async t => {

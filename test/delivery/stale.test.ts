@@ -1,4 +1,5 @@
 import t from 'tap'
+import { only } from '../support/only.ts'
 import { taskRequest } from '../support/task-request.ts'
 import { failed } from '../support/scripted.ts'
 import { setup } from '../support/setup.ts'
@@ -15,13 +16,13 @@ t.test('a worker whose delivery was taken back fails nothing, even with its last
   await dispatch()
   const taken = { phase: 'WAITING', status: 0, attempt: 1, tries_left: 1, reason: null }
   const state = () => sql`select phase, status, attempt, tries_left, reason from delivery`
-  t.match(await state(), [taken], 'its lease was lost, which counts as no try')
+  t.match(await state(), only(taken), 'its lease was lost, which counts as no try')
   downstream.holds = false
   downstream.answer(failed)
   await quiet()
-  t.match(await state(), [taken])
+  t.match(await state(), only(taken))
   t.equal(logged('attempt.stale').length, 1)
-  t.match(await sql`select outcome from attempt`, [{ outcome: 'failed' }], 'its answer is kept')
+  t.match(await sql`select outcome from attempt`, only({ outcome: 'failed' }), 'its answer is kept')
 })
 
 t.test('an answer that is later than a redelivery does not end the new round', async t => {
@@ -34,11 +35,11 @@ t.test('an answer that is later than a redelivery does not end the new round', a
   await receive({ taskNo, result: 'FAILED' })
   await redeliver(taskNo)
   const state = () => sql`select status, round_from, reason from delivery`
-  t.match(await state(), [{ status: 0, round_from: 2, reason: null }])
+  t.match(await state(), only({ status: 0, round_from: 2, reason: null }))
   downstream.holds = false
   downstream.answer(failed)
   await quiet()
-  t.match(await state(), [{ status: 0, round_from: 2, reason: null }])
+  t.match(await state(), only({ status: 0, round_from: 2, reason: null }))
   t.equal(logged('attempt.stale').length, 1)
 })
 
@@ -54,5 +55,5 @@ t.test('a receipt that was read before a redelivery does not move the new round'
   await redeliver('a')
   const receipt = { ...key, result: 'PROCESSING', reason: null, data: null, remote: '' } as const
   t.equal(await record({ move: { ...key, name: 'extend', afterMs: 60_000 }, receipt }), 'stale')
-  t.match(await sql`select phase, round_from from delivery`, [{ phase: 'WAITING', round_from: 2 }])
+  t.match(await sql`select phase, round_from from delivery`, only({ phase: 'WAITING', round_from: 2 }))
 })

@@ -5,6 +5,7 @@ import type { LoadedDownstream } from '../../src/handler/loaded.ts'
 import { checkHandler } from '../../src/handler/validate.ts'
 import { customTransport } from '../../src/transport/custom.ts'
 import { z } from '../../src/handler/define.ts'
+import { only } from '../support/only.ts'
 import { failed } from '../support/scripted.ts'
 import { setup } from '../support/setup.ts'
 import { until } from '../support/until.ts'
@@ -24,7 +25,11 @@ t.test('afterSend is told how every attempt ended, after it is written, and chan
   downstream.next(failed, { kind: 'delivered', status: 202, messageId: 'orders/0/7' })
   const taskNo = await post({ messageBody: '{"n":1}' })
   await quiet()
-  t.match(await delivery(taskNo), { status: 'SENDING', phase: 'WAITING', attempts: [{ outcome: 'failed' }] })
+  t.match(await delivery(taskNo), {
+    status: 'SENDING',
+    phase: 'WAITING',
+    attempts: only({ outcome: 'failed' })
+  })
   t.match(told, [
     { task: { taskNo }, body: { n: 1 }, attempt: 1, outcome: { reason: 'http_503', status: 503 } }
   ])
@@ -32,7 +37,7 @@ t.test('afterSend is told how every attempt ended, after it is written, and chan
   await dispatch()
   t.match(await delivery(taskNo), {
     status: 'HANDLED',
-    attempts: [{ outcome: 'failed' }, { outcome: 'delivered', messageId: 'orders/0/7' }]
+    attempts: only({ outcome: 'failed' }, { outcome: 'delivered', messageId: 'orders/0/7' })
   })
   t.match(told[1], { attempt: 2, outcome: { kind: 'delivered', status: 202, messageId: 'orders/0/7' } })
   t.equal(told.length, 2)
@@ -95,17 +100,14 @@ t.test('a custom downstream sends by itself, under the same deadline and the sam
   t.match(await delivery(taskNo), {
     status: 'SENDING',
     phase: 'AWAITING_RECEIPT',
-    attempts: [
+    attempts: only(
       { outcome: 'failed', reason: 'away' },
       { outcome: 'failed', reason: 'bad_outcome: send returned undefined' },
       { outcome: 'failed', reason: 'send: oh' },
       { outcome: 'delivered', messageId: 'm-7', answer: 'thanks', status: 7 }
-    ]
+    )
   })
-  t.match(
-    sent,
-    [1, 2, 3, 4].map(attempt => ({ raw: '{"n":1}', attempt }))
-  )
+  t.match(sent, only(...[1, 2, 3, 4].map(attempt => ({ raw: '{"n":1}', attempt }))))
   t.equal(new Set(sent.map(one => one.id)).size, 1)
   t.match(await receive({ taskNo, token: sent.at(-1)?.token }), { status: 'HANDLED' })
 })
@@ -189,7 +191,8 @@ t.test('onReceipt may set the extend of the task', async t => {
     const taskNo = await post({ extend: '{"from":"the producer"}' })
     await quiet()
     t.match(await receive({ taskNo }), { kind: 'ok', status, applied: true }, JSON.stringify(what))
-    t.match(await read(taskNo), { extend, status }, JSON.stringify(what))
+    const task = await read(taskNo)
+    t.same([task.extend, task.status], [extend, status], JSON.stringify(what))
   }
   t.equal(logged('hook.on_receipt_failed').length, 6)
 })

@@ -3,6 +3,7 @@ import postgres from 'postgres'
 import t, { type Test } from 'tap'
 import { AdapterError, ddl, enqueue, outbox, type Task } from '../../src/producer/producer.ts'
 import { testMariadb } from '../support/mariadb.ts'
+import { only } from '../support/only.ts'
 import { emptyDb } from '../support/postgres.ts'
 import { enqueueStub } from './databases.ts'
 import { onMariadb, onPostgres, type Library } from './libraries.ts'
@@ -73,9 +74,10 @@ async function story(t: Test, library: Library, shop: Shop): Promise<void> {
     })
     t.equal(taskNo, 'order-1-paid')
     t.equal(await shop.balance(), 3)
-    t.match(await shop.rows(), [
-      { task_no: 'order-1-paid', message_code: 'order.paid', message_body: task().messageBodyText }
-    ])
+    t.match(
+      await shop.rows(),
+      only({ task_no: 'order-1-paid', message_code: 'order.paid', message_body: task().messageBodyText })
+    )
   })
 
   await t.test('a rollback leaves nothing', async t => {
@@ -117,7 +119,7 @@ async function story(t: Test, library: Library, shop: Shop): Promise<void> {
         await outbox(tx, task())
       })
       t.equal(await shop.balance(), 3)
-      t.match(await shop.rows(), [{ task_no: 'order-1-paid' }])
+      t.match(await shop.rows(), only({ task_no: 'order-1-paid' }))
     })
   }
 
@@ -152,14 +154,12 @@ t.test('enqueue calls the function of an Ackbox in the same database, by any lib
         await t.rejects(enqueue(outside, task({ taskNo: 'never' })), { message: /committed even if/ }, name)
       t.match(
         [...(await sql`delete from enqueued returning *, delay::text as delay`)],
-        [
-          {
-            task_no: 'order-1-paid',
-            message_body: task().messageBodyText,
-            scene_type: '',
-            delay: '00:00:01.5'
-          }
-        ]
+        only({
+          task_no: 'order-1-paid',
+          message_body: task().messageBodyText,
+          scene_type: '',
+          delay: '00:00:01.5'
+        })
       )
       await t.rejects(
         opened.transaction(({ tx }) => enqueue(tx, task({ uniqueBiz: true }))),
