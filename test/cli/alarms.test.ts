@@ -3,6 +3,7 @@ import { writeFileSync } from 'node:fs'
 import path from 'node:path'
 import { fileURLToPath } from 'node:url'
 import t from 'tap'
+import { only } from '../support/only.ts'
 import { folder } from '../support/service.ts'
 import { smtpServer } from '../support/smtp.ts'
 import { channelUrl, secrets, vendor } from '../support/vendors.ts'
@@ -44,12 +45,15 @@ t.test('the channels are listed without their secrets, and one can be tested', a
   }
   const listed = await alarms(env, 'list')
   t.equal(listed.err, '')
-  t.match(listed.out.split('\n'), [
-    'webhook  webhook  alerts.example.com  all alarms',
-    /^ops {2}dingtalk {2}127\.0\.0\.1:\d+ {2}kinds FAILED,TLS; downstreams warehouse$/,
-    'duty  pagerduty  events.pagerduty.com  all alarms  also told when it is resolved',
-    /^night-shift {2}slack {2}127\.0\.0\.1:\d+ {2}all alarms$/
-  ])
+  t.match(
+    listed.out.trimEnd().split('\n'),
+    only(
+      'webhook  webhook  alerts.example.com  all alarms',
+      /^ops {2}dingtalk {2}127\.0\.0\.1:\d+ {2}kinds FAILED,TLS; downstreams warehouse$/,
+      'duty  pagerduty  events.pagerduty.com  all alarms  also told when it is resolved',
+      /^night-shift {2}slack {2}127\.0\.0\.1:\d+ {2}all alarms$/
+    )
+  )
   t.notMatch(listed.out, /canary/i)
 
   t.match(await alarms(env, 'test', 'night-shift'), {
@@ -57,7 +61,7 @@ t.test('the channels are listed without their secrets, and one can be tested', a
     out: /^night-shift \(slack\) accepted/,
     err: ''
   })
-  t.match(slack.taken, [/\[TEST\]/])
+  t.match(slack.taken, only(/\[TEST\]/))
   const wrong = { ...env, ALARM_CHANNEL_OPS: channelUrl('dingtalk', ding).replace('SECcanary', 'SECcanari') }
   const refused = await alarms(wrong, 'test', 'ops')
   t.match(refused, {
@@ -83,7 +87,7 @@ t.test('mail goes by TLS to a server whose certificate is vouched for', async t 
   const env = { ALARM_CHANNELS: JSON.stringify({ mail: url }), NODE_EXTRA_CA_CERTS: file }
   const sent = await alarms(env, 'test', 'mail')
   t.match(sent, { code: 0, out: /accepted/, err: '' })
-  t.match(server.mails, [{ tls: true, user: 'ackbox', text: /\[TEST\] Ackbox/ }])
+  t.match(server.mails, only({ tls: true, user: 'ackbox', text: /\[TEST\] Ackbox/ }))
 })
 
 t.test('what is wrong in the settings is said without any URL', async t => {

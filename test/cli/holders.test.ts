@@ -5,6 +5,7 @@ import { checks } from '../../src/cli/doctor/checks.ts'
 import { lookAtHolders, type HolderFacts } from '../../src/cli/doctor/holders.ts'
 import type { Facts } from '../../src/cli/doctor/look.ts'
 import { readConfig } from '../../src/service/config.ts'
+import { only } from '../support/only.ts'
 import { ownPostgres } from '../support/own-postgres.ts'
 
 t.setTimeout(300_000)
@@ -41,7 +42,7 @@ t.test('who keeps dead rows is named, with the line that ends it, and nobody els
   await idle.unsafe('begin; select 1 from task')
   const [{ pid } = { pid: 0 }] = await dump<{ pid: number }[]>`select pg_backend_pid() as pid`
   const facts = await lookAtHolders(sql, 0)
-  t.match(facts, { holders: [{ kind: 'transaction', name: String(pid), user: 'postgres' }], hidden: 0 })
+  t.match(facts, { holders: only({ kind: 'transaction', name: String(pid), user: 'postgres' }), hidden: 0 })
   t.equal(facts.holders.length, 1, 'neither one that only stands open, nor one of another database')
   t.same(await lookAtHolders(sql), { holders: [], hidden: 0 }, 'from five minutes on')
   t.match(said(facts, 'PostgreSQL transactions'), {
@@ -52,7 +53,7 @@ t.test('who keeps dead rows is named, with the line that ends it, and nobody els
   await dump.unsafe(`select 'hush', 'it''s hush too',   1\nfrom task`)
   t.match(
     (await lookAtHolders(sql, 0)).holders,
-    [{ detail: 'select …, …, 1 from task' }],
+    only({ detail: 'select …, …, 1 from task' }),
     'and nothing that it quotes'
   )
 
@@ -67,12 +68,12 @@ t.test('who keeps dead rows is named, with the line that ends it, and nobody els
   await idle`insert into shop values (1)`
   t.match(
     (await lookAtHolders(sql, 0)).holders,
-    [{ detail: /^insert into shop/ }],
+    only({ detail: /^insert into shop/ }),
     'a change keeps dead rows too'
   )
   await idle`prepare transaction 'two phases'`
   const prepared = await lookAtHolders(sql, 0)
-  t.match(prepared.holders, [{ kind: 'prepared', name: 'two phases', user: 'postgres' }])
+  t.match(prepared.holders, only({ kind: 'prepared', name: 'two phases', user: 'postgres' }))
   const { remedy = '' } = said(prepared, 'PostgreSQL transactions') as { remedy?: string }
   await idle.unsafe(remedy.replace(/, or .*/, ''))
   t.same((await lookAtHolders(sql, 0)).holders, [])

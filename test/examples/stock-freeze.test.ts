@@ -1,6 +1,7 @@
 import t from 'tap'
 import { underWay, wrongs, type Books } from '../../examples/stock-freeze/books.ts'
 import { holds } from '../support/example.ts'
+import { only } from '../support/only.ts'
 
 t.test('frozen stock is sold when its order is paid, and released when it is not', async t => {
   const lines = await holds(t, 'stock-freeze', '--count', '12')
@@ -27,8 +28,8 @@ t.test('its books show stock that is lost or sold twice, and money for nothing',
   t.same(underWay(books([8, 0, 2], 'RELEASED_SOLD', 'PAID')), [])
   t.same(wrongs(books([10, 0, 0], 'RELEASED_UNSOLD', 'UNPAID')), [], 'the orders have yet to hear of it')
 
-  t.match(wrongs(books([7, 0, 2], 'RELEASED_SOLD', 'PAID')), [/are not 10$/], 'lost')
-  t.match(wrongs(books([6, 0, 4], 'RELEASED_SOLD', 'PAID')), [/not what its freezes say$/], 'sold twice')
+  t.match(wrongs(books([7, 0, 2], 'RELEASED_SOLD', 'PAID')), only(/are not 10$/), 'lost')
+  t.match(wrongs(books([6, 0, 4], 'RELEASED_SOLD', 'PAID')), only(/not what its freezes say$/), 'sold twice')
   t.same(wrongs(books([8, 0, 2], 'RELEASED_SOLD', 'CLOSED')), ['one is sold and not paid'])
   t.same(wrongs(books([10, 0, 0], 'RELEASED_UNSOLD', 'PAID')), ['one is paid and its stock released'])
   t.same(wrongs(books([10, 0, 0], 'RELEASED_UNSOLD', 'CLOSED', true)), ['one is CLOSED and charged'])

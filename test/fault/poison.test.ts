@@ -1,5 +1,6 @@
 import t from 'tap'
 import { freePort } from '../../src/embedded/port.ts'
+import { only } from '../support/only.ts'
 import { call, postUntilTaken, settled, start } from '../support/service.ts'
 import { story } from './story.ts'
 
@@ -45,7 +46,7 @@ t.test('a task that kills its worker every time ends FAILED within its limit and
     'every death was an attempt; one let go for want of lease is no death'
   )
   const alarms = await of.db.sql`select kind from alarm`
-  t.match(alarms, [{ kind: 'FAILED' }])
+  t.match(alarms, only({ kind: 'FAILED' }))
 })
 
 t.test('a task is answered again and again unclearly: the same POST converges to one row', async t => {

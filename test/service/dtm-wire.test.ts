@@ -3,6 +3,7 @@ import { once } from 'node:events'
 import { connect } from 'node:net'
 import t, { type Test } from 'tap'
 import { dtmTaskNo } from '../../src/handler/dtm.ts'
+import { only } from '../support/only.ts'
 import { settled, start, type Process } from '../support/service.ts'
 import { stage, type Stage } from '../support/stage.ts'
 
@@ -78,13 +79,16 @@ t.test('what the client for Go sends is taken, and its payloads arrive byte for 
   }
   for (const branch of ['01', '02'])
     t.equal((await settled(one.url, dtmTaskNo('gid-of-go', branch))).body?.['status'], 'HANDLED')
-  t.match(on.downstream.requests, [
-    {
-      path: '/TransIn?a=1&b=2&gid=gid-of-go&trans_type=msg&branch_id=01&op=action',
-      body: String.raw`{"amount":30,"note":"\u003c支付\u003e \u0026 \"x\""}`
-    },
-    { path: '/TransOut?gid=gid-of-go&trans_type=msg&branch_id=02&op=action', body: '{"amount":30.5}' }
-  ])
+  t.match(
+    on.downstream.requests,
+    only(
+      {
+        path: '/TransIn?a=1&b=2&gid=gid-of-go&trans_type=msg&branch_id=01&op=action',
+        body: String.raw`{"amount":30,"note":"\u003c支付\u003e \u0026 \"x\""}`
+      },
+      { path: '/TransOut?gid=gid-of-go&trans_type=msg&branch_id=02&op=action', body: '{"amount":30.5}' }
+    )
+  )
   const late = await exchange(one, 'go', 'abort', at(goBodies.submit))
   t.equal(late.status, 409)
   t.match(late.body, 'FAILURE', 'which the client looks for in the text')
@@ -102,6 +106,6 @@ t.test('what the client for PHP sends is taken, and it finds its dtm_result in e
   t.equal(await php('prepare'), 'SUCCESS')
   t.equal(await php('submit'), 'SUCCESS')
   t.equal((await settled(one.url, dtmTaskNo('gid-of-php', '01'))).body?.['status'], 'HANDLED')
-  t.match(on.downstream.requests, [{ body: '{"amount":30,"note":"支付"}' }])
+  t.match(on.downstream.requests, only({ body: '{"amount":30,"note":"支付"}' }))
   t.equal(await php('abort'), 409)
 })
