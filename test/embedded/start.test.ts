@@ -10,6 +10,7 @@ import { fileURLToPath } from 'node:url'
 import postgres from 'postgres'
 import t, { type Test } from 'tap'
 import { dataFolder } from '../support/cluster.ts'
+import { only } from '../support/only.ts'
 import { plainNode } from '../support/service.ts'
 import { stopwatch } from '../support/stopwatch.ts'
 import { until } from '../support/until.ts'
@@ -44,7 +45,7 @@ t.test('the first start makes a database within seconds, the next one finds ever
   for (let i = 0; isAlive(first.pid) && i < 500; i++) await new Promise(resolve => setTimeout(resolve, 10))
   t.notOk(isAlive(first.pid))
   const second = await startEmbedded({ dataDir })
-  t.match(await query(second.url, 'select text from note'), [{ text: 'kept' }])
+  t.match(await query(second.url, 'select text from note'), only({ text: 'kept' }))
   await second.stop()
   // Another program may take the port while it is free, but not three times in a row.
   const ports = [first.port, second.port]
@@ -86,7 +87,7 @@ t.test('after kill -9 the next start takes over the database that was left runni
   t.ok(isAlive(said.pid), 'PostgreSQL outlived it')
   const next = await startEmbedded({ dataDir })
   t.equal(next.pid, said.pid)
-  t.match(await query(next.url, 'select text from note'), [{ text: `from ${child.pid}` }])
+  t.match(await query(next.url, 'select text from note'), only({ text: `from ${child.pid}` }))
   await next.stop()
   await t.rejects(query(said.url, 'select 1'), { code: 'ECONNREFUSED' }, 'and ends it in the end')
 })
@@ -126,7 +127,7 @@ t.test('after a kill -9 of everything what was committed is there', async t => {
   await once(child, 'exit')
   const next = await startEmbedded({ dataDir })
   t.not(next.pid, said.pid)
-  t.match(await query(next.url, 'select text from note'), [{ text: `from ${child.pid}` }])
+  t.match(await query(next.url, 'select text from note'), only({ text: `from ${child.pid}` }))
   await next.stop()
 })
 
@@ -266,7 +267,7 @@ t.test(
     await query(first.url, `create table note (text text); insert into note values ('kept')`)
     await first.stop()
     const second = await startEmbedded({ dataDir })
-    t.match(await query(second.url, 'select text from note'), [{ text: 'kept' }])
+    t.match(await query(second.url, 'select text from note'), only({ text: 'kept' }))
     await second.stop()
   }
 )

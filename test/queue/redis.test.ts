@@ -5,6 +5,7 @@ import { freePort } from '../../src/embedded/port.ts'
 import type { ClaimedDelivery } from '../../src/delivery/enqueue.ts'
 import { QueueServerError, serverProblem } from '../../src/queue/redis.ts'
 import { blackHole } from '../support/blackhole.ts'
+import { only } from '../support/only.ts'
 import { ownRedis } from '../support/redis.ts'
 import { stopwatch, workedOver } from '../support/stopwatch.ts'
 import {
@@ -238,7 +239,7 @@ t.test('a Redis that may throw keys away is worked with, and warned of', async t
   const { log } = await service(t, redis.url)
   t.match(
     log.lines.filter(line => line.level === 'warn'),
-    [{ fields: { policy: 'allkeys-lru' } }]
+    only({ fields: { policy: 'allkeys-lru' } })
   )
 })
 

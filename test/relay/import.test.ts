@@ -9,6 +9,7 @@ import { openDb } from '../../src/db/pool.ts'
 import { readColumns } from '../../src/relay/columns.ts'
 import { page } from '../docs/markdown.ts'
 import { testMariadb } from '../support/mariadb.ts'
+import { only } from '../support/only.ts'
 import { emptyDb, testDb } from '../support/postgres.ts'
 import { program, type Program } from '../support/program.ts'
 import { folder, handlersDir, start } from '../support/service.ts'
@@ -123,17 +124,19 @@ for (const [kind, open] of Object.entries(shops)) {
       const kept = readFileSync(path.join(cwd, 'import-rejected.ndjson'), 'utf8').trim().split('\n')
       t.match(
         kept.map(line => JSON.parse(line) as unknown),
-        [
-          {
-            row: { taskNo: '', messageBody: '{"n": 4}' },
-            problem: { code: 'INVALID', pointer: '/tasks/0/taskNo' }
-          },
-          { row: { taskNo: 'no json' }, problem: { code: 'NOT_JSON' } },
-          { row: { taskNo: 'text', messageBody: 'hello' }, problem: { code: 'NOT_JSON' } },
-          { row: { taskNo: 'empty' }, problem: { code: 'INVALID' } },
-          { row: { taskNo: 'wrong' }, problem: { code: 'INVALID' } },
-          { row: { taskNo: 'due', messageBody: '{"n": 5}' }, problem: { code: 'TASK_CONFLICT' } }
-        ].map(one => ({ row: one.row, problem: { code: one.problem.code } }))
+        only(
+          ...[
+            {
+              row: { taskNo: '', messageBody: '{"n": 4}' },
+              problem: { code: 'INVALID', pointer: '/tasks/0/taskNo' }
+            },
+            { row: { taskNo: 'no json' }, problem: { code: 'NOT_JSON' } },
+            { row: { taskNo: 'text', messageBody: 'hello' }, problem: { code: 'NOT_JSON' } },
+            { row: { taskNo: 'empty' }, problem: { code: 'INVALID' } },
+            { row: { taskNo: 'wrong' }, problem: { code: 'INVALID' } },
+            { row: { taskNo: 'due', messageBody: '{"n": 5}' }, problem: { code: 'TASK_CONFLICT' } }
+          ].map(one => ({ row: one.row, problem: { code: one.problem.code } }))
+        )
       )
       await until('what is due is delivered', () => on.downstream.count('due') === 1)
       t.equal(on.downstream.requests[0]?.body, '{"n": 1e0}', 'the very text')
@@ -380,7 +383,8 @@ t.test('the SQL of docs/moving-in.md moves the open rows to the outbox, and once
   await db.sql`insert into message values ('a', '{"n":1}', 'NEW', now()), ('b', '{"n":2}', 'DONE', now())`
   t.equal((await db.sql.unsafe(sql)).length, 1)
   t.equal((await db.sql.unsafe(sql)).length, 0)
-  t.match(await db.sql`select task_no, message_code from outbox`, [
-    { task_no: 'a', message_code: 'order.paid' }
-  ])
+  t.match(
+    await db.sql`select task_no, message_code from outbox`,
+    only({ task_no: 'a', message_code: 'order.paid' })
+  )
 })

@@ -10,6 +10,7 @@ import type { Sql } from '../../src/db/pool.ts'
 import { uuidv7 } from '../../src/domain/ids.ts'
 import { defaultTaskNo } from '../../src/json/reader.ts'
 import { tokens } from '../../src/domain/tokens.ts'
+import { only } from '../support/only.ts'
 import { plainNode, start, type Process } from '../support/service.ts'
 import { stage, type Stage } from '../support/stage.ts'
 import { stopwatch } from '../support/stopwatch.ts'
@@ -174,7 +175,7 @@ t.test('what others posted is not there for a key of other message codes, by wha
   await orderTellsNothing(t, ask, all)
   const theirs = { taskNo: 'theirs-new', messageCode: 'test.receipt', messageBody: { n: 1 } }
   t.equal((await ask('POST /tasks', theirs)).status, 403)
-  t.match((await ask('POST /tasks/batch', { tasks: [theirs] })).body, { results: [{ status: 403 }] })
+  t.match((await ask('POST /tasks/batch', { tasks: [theirs] })).body, { results: only({ status: 403 }) })
   const taken = await ask('POST /tasks', { ...theirs, taskNo: 'theirs-handled', messageCode: 'test.plain' })
   t.match(taken, { status: 409, body: { code: 'TASK_CONFLICT' } })
   t.notMatch(taken.text, /test\.receipt|receipted|HANDLED/, 'that the number is taken, and no more')
@@ -624,7 +625,7 @@ t.test('every act of an operator leaves a row that says who did what to whom', a
     const [last] = await sql<{ id: number }[]>`select coalesce(max(id), 0)::int as id from audit`
     await perform()
     const rows = await sql`select who, what, target, detail, at from audit where id > ${last?.id ?? 0}`
-    t.match([...rows], [row], act)
+    t.match([...rows], only(row), act)
     t.equal(rows.length, 1, `${act}: one row`)
     if (act.startsWith('key')) t.equal(rows[0]?.['target'], id, act)
     if (act.includes('/outbox/')) t.equal(rows[0]?.['target'], rejected, act)

@@ -4,6 +4,7 @@ import { execFile } from 'node:child_process'
 import path from 'node:path'
 import t from 'tap'
 import { freePort } from '../../src/embedded/port.ts'
+import { only } from '../support/only.ts'
 import { call, eachOf, launch, settled, start } from '../support/service.ts'
 import { numbered, post, stage, taken, tally } from '../support/stage.ts'
 import { until } from '../support/until.ts'
@@ -59,7 +60,7 @@ t.test('a process with another SECRET is refused at start; during a rotation it 
       live: true,
       queue: 'postgres',
       handlers: /^\d messageCodes, \w{12}$/,
-      roles: ['api', 'worker', 'dispatcher']
+      roles: only('api', 'worker', 'dispatcher')
     },
     {}
   ])
@@ -134,11 +135,11 @@ t.test(
     })
     await eachOf(tasks, taskNo => settled(good.url, taskNo))
     t.same(await tally(on.sql), { HANDLED: tasks.length })
-    t.match(linesOf(bad, 'worker.yielded'), [{ downstream: 'plain', reason: 'connection_refused' }])
+    t.match(linesOf(bad, 'worker.yielded'), only({ downstream: 'plain', reason: 'connection_refused' }))
     t.same(linesOf(good, 'worker.yielded'), [])
     const { body } = await call(`${good.url}/nodes`)
     const yielded = ((body?.['nodes'] ?? []) as { yielded: object[] }[]).flatMap(one => one.yielded)
-    t.match(yielded, [{ downstream: 'plain', reason: 'connection_refused', until: String }])
+    t.match(yielded, only({ downstream: 'plain', reason: 'connection_refused', until: String }))
     const metrics = await fetch(`${bad.url}/metrics`).then(answer => answer.text())
     t.match(metrics, /^ackbox_worker_yields_total\{downstream="plain"\} 1$/m)
     const lost = await on.sql`select from attempt where reason = 'connection_refused'`

@@ -54,11 +54,11 @@ t.test('without any setting it is a demo on this machine, with everything of its
     redisPrefix: 'ackbox',
     pgPool: 10,
     dataDir: '.ackbox',
-    failpoints: new Map(),
     egressAllow: undefined,
     warnings: { length: 0 }
   })
   t.same([...config.roles], ['api', 'worker', 'dispatcher'])
+  t.equal(config.failpoints.size, 0)
   t.notOk('databaseUrl' in config)
 })
 

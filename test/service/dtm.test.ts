@@ -3,6 +3,7 @@
 import t, { type Test } from 'tap'
 import { dtmTaskNo } from '../../src/handler/dtm.ts'
 import { producer, type Producer } from '../support/halves.ts'
+import { only } from '../support/only.ts'
 import { call, settled, start, type Process } from '../support/service.ts'
 import type { SinkOptions } from '../support/sink.ts'
 import { stage, tally, type Stage } from '../support/stage.ts'
@@ -87,7 +88,9 @@ t.test('steps come one after the other, as DTM calls them, with their payloads a
   await on.downstream.received(1)
   t.match(
     await call(`${one.url}/tasks/${dtmTaskNo('g 1/ä', '03')}`),
-    { body: { status: 'SENDING', after: [dtmTaskNo('g 1/ä', '02')], deliveries: [{ phase: 'BLOCKED' }] } },
+    {
+      body: { status: 'SENDING', after: only(dtmTaskNo('g 1/ä', '02')), deliveries: [{ phase: 'BLOCKED' }] }
+    },
     'while the first is not done'
   )
   t.equal(on.downstream.requests.length, 1)
@@ -107,7 +110,7 @@ t.test('steps come one after the other, as DTM calls them, with their payloads a
   t.same(shop.checks, [], 'nobody was asked')
   const { body } = await call(`${one.url}/handlers`)
   const codes = ((body?.['handlers'] ?? []) as { messageCode: string }[]).map(handler => handler.messageCode)
-  t.match(codes, ['test.plain', 'test.receipt', 'dtm.sink', 'dtm.shop'])
+  t.same(codes, ['test.plain', 'test.receipt', 'dtm.sink', 'dtm.shop'])
   t.match(await call(`${one.url}/tasks?bizType=dtm&bizKey=${encodeURIComponent('g 1/ä')}`), {
     body: { tasks: { length: 3 } }
   })
@@ -158,7 +161,7 @@ t.test('a step that says FAILURE or ONGOING, by status or by text, comes again u
     t.match(
       await call(`${one.url}/tasks/${dtmTaskNo('g3', branch)}`),
       {
-        body: { deliveries: [{ attempts: [{ outcome: 'failed', reason }, { outcome: 'delivered' }] }] }
+        body: { deliveries: [{ attempts: only({ outcome: 'failed', reason }, { outcome: 'delivered' }) }] }
       },
       branch
     )
