@@ -2,6 +2,7 @@
 import { execFileSync } from 'node:child_process'
 import path from 'node:path'
 import t from 'tap'
+import { only } from './support/only.ts'
 import { slowFiles } from './support/verdict.ts'
 
 t.test('files over 30 s are listed after a run, the slowest first', async t => {
@@ -23,4 +24,10 @@ t.test('npm test -- --help says so', async t => {
     encoding: 'utf8'
   })
   t.match(help, /more than 30 s are listed as Slow files/)
+})
+
+t.test('a pattern of only() fails on an element too many, too few or other', async t => {
+  t.match([{ a: 1, b: 2 }], only({ a: 1 }))
+  t.match({ rows: [] }, { rows: only() })
+  for (const found of [[{ a: 1 }, { a: 1 }], [], [{ a: 2 }], undefined]) t.notMatch(found, only({ a: 1 }))
 })

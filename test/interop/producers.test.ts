@@ -10,6 +10,7 @@ import { migrate } from '../../src/db/migrate.ts'
 import { mariadbShop, postgresShop, type Shop } from '../producer/databases.ts'
 import { buildSdk, goUrl, jdbcUrl, mainOf } from './sdk.ts'
 import { without } from './server.ts'
+import { only } from '../support/only.ts'
 
 const go = 'examples/producers/go'
 const members = 'test/interop/sdk/Members.java'
@@ -40,7 +41,7 @@ async function sharedShop(t: Test): Promise<Shop> {
 async function written(t: Test, shop: Shop, table = 'ackbox_outbox'): Promise<unknown[]> {
   t.equal(await shop.balance(), 493)
   const rows = await shop.select(`select task_no, message_code, message_body from ${table}`)
-  t.match(rows, [{ message_code: 'order.paid', message_body: /né à Zürich, 支付/ }])
+  t.match(rows, only({ message_code: 'order.paid', message_body: /né à Zürich, 支付/ }))
   return rows.map(row => row['task_no'])
 }
 
@@ -192,7 +193,7 @@ t.test('Java', { skip: without('java', 'mvn') }, async t => {
       t.equal(Number(row?.['unique_biz']), 1)
       t.match(JSON.stringify([row?.['after'], row?.['extend']]), /order-0.*by.*test/)
 
-      t.match(ackbox.seen, [{ path: '/tasks', headers: { authorization: 'Bearer a-key' } }])
+      t.match(ackbox.seen, only({ path: '/tasks', headers: { authorization: 'Bearer a-key' } }))
       t.ok(ackbox.seen[0]?.text.includes(`"messageBody":${body}`), 'the very text')
       t.match(JSON.parse(ackbox.seen[0]?.text ?? ''), {
         taskNo: 'order:1.full_x-1',
@@ -202,7 +203,7 @@ t.test('Java', { skip: without('java', 'mvn') }, async t => {
         needCallback: false,
         retryTimes: 7,
         uniqueBiz: true,
-        after: ['order-0'],
+        after: only('order-0'),
         extend: { by: 'test' },
         traceparent
       })

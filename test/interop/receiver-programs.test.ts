@@ -13,6 +13,7 @@ import {
   type Bank,
   type Signed
 } from '../consumer/databases.ts'
+import { only } from '../support/only.ts'
 import { program } from '../support/program.ts'
 import { until } from '../support/until.ts'
 import { receiptSink } from './receipt-sink.ts'
@@ -229,7 +230,7 @@ async function stories(
     const receipted = signed(newId(), token, '{"points":7,"seconds":1}')
     t.equal((await hasty(receipted)).status, 202)
     await until('its receipt is sent', () => ackbox.receipts.length > 0)
-    t.match(ackbox.receipts, [{ taskNo: receipted.headers['ackbox-task-no'], result: 'HANDLED' }])
+    t.match(ackbox.receipts, only({ taskNo: receipted.headers['ackbox-task-no'], result: 'HANDLED' }))
     await until(
       'its row is gone',
       async () => (await bank.select('select 1 from ackbox_receipt_outbox')).length === 0

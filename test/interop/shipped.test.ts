@@ -2,6 +2,7 @@
 // handler and the Java service are those of examples/.
 import path from 'node:path'
 import t from 'tap'
+import { only } from '../support/only.ts'
 import { folder, postUntilTaken, recorded, start } from '../support/service.ts'
 import { sink } from '../support/sink.ts'
 import { consumers } from './consumers.ts'
@@ -47,7 +48,11 @@ t.test('one task reaches an HTTP service, a Dubbo provider and a queue', { skip 
   const handledBy = { shop: 'receipt', 'shop-events': 'receipt', 'shop-points': 'send' }
   for (const [downstream, how] of Object.entries(handledBy)) {
     const delivery = deliveries.find(each => each.downstream === downstream)
-    t.match(delivery, { status: 'HANDLED', handledBy: how, attempts: [{ outcome: 'delivered' }] }, downstream)
+    t.match(
+      delivery,
+      { status: 'HANDLED', handledBy: how, attempts: only({ outcome: 'delivered' }) },
+      downstream
+    )
   }
   t.same(events, [JSON.stringify(messageBody)])
   t.equal(shop.requests[0]?.path, '/orders/A-1/shipped')

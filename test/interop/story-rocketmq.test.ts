@@ -2,6 +2,7 @@
 import path from 'node:path'
 import t from 'tap'
 import { freePort } from '../../src/embedded/port.ts'
+import { only } from '../support/only.ts'
 import { call, eachOf, folder, postUntilTaken, settled, start } from '../support/service.ts'
 import { javaExample } from './java.ts'
 import { accessKey, accessSecret, login, rocketmqServer } from './rocketmq-server.ts'
@@ -47,7 +48,7 @@ t.test(
     })
     t.match((await settled(url, 'lost')).body, { status: 'FAILED' })
     t.match((await call(`${url}/alarms`)).body, {
-      alarms: [{ downstream: 'nowhere-rocketmq', kind: 'FAILED' }]
+      alarms: only({ downstream: 'nowhere-rocketmq', kind: 'FAILED' })
     })
   }
 )
