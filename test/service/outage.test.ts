@@ -27,7 +27,7 @@ const burnt = async (sql: Sql): Promise<object[]> =>
   await sql<object[]>`
     select t.task_no, d.downstream, d.tries_left, d.attempt, d.lost
     from delivery d join task t on t.id = d.task_id
-    where 10 - d.tries_left - d.needs_receipt::int
+    where 50 - d.tries_left - d.needs_receipt::int
       > (select count(*) from attempt a where a.task_id = d.task_id and a.downstream = d.downstream)`
 
 /** Posts all tasks; each must be accepted. Returns the ms of the slowest POST. */

@@ -1,6 +1,6 @@
 import { defineHandler, env, url, z } from 'ackbox/handler'
 
-// As ../handlers, with timeouts long enough for a busy machine: for tests that count each delivery.
+// As ../handlers, with timeouts long enough and tries enough for a busy machine: for tests that count each delivery.
 export default defineHandler({
   messageCode: 'test.plain',
   body: z.object({ n: z.int() }),
@@ -8,7 +8,7 @@ export default defineHandler({
     plain: {
       transport: 'http',
       request: ({ raw }) => ({ url: url`${env.TEST_SINK}/plain`, body: raw }),
-      retry: { times: 10, backoff: '200ms' },
+      retry: { times: 50, backoff: '200ms' },
       limit: { concurrency: 50, timeout: '5s' }
     }
   }

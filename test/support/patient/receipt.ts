@@ -9,7 +9,7 @@ export default defineHandler({
       request: ({ raw }) => ({ url: url`${env.TEST_SINK}/receipted`, body: raw }),
       needCallback: true,
       receiptTimeout: '15s',
-      retry: { times: 10, backoff: '200ms' },
+      retry: { times: 50, backoff: '200ms' },
       limit: { concurrency: 50, timeout: '5s' }
     }
   }
