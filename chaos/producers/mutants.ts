@@ -39,7 +39,7 @@ const mutants: Record<string, Omit<Mutant, 'only' | 'isOfProducers'>> = {
   },
   'rejected-dropped': {
     description: 'a row that is no task is removed, and not kept as rejected',
-    file: 'src/delivery/drain.js',
+    file: 'src/delivery/accept-rows.js',
     from: 'await rejectFromOutbox(sql, rejections);',
     to: 'await removeFromOutbox(sql, rejections.map(one => one.rowId));',
     expects: 'dropped',

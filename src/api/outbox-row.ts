@@ -1,6 +1,6 @@
 import type { OutboxRow } from '../db/outbox.ts'
 import { present } from '../domain/optional-members.ts'
-import type { OutboxReader } from '../delivery/drain.ts'
+import type { OutboxReader } from '../delivery/accept-rows.ts'
 import { refusalBy } from '../delivery/handler-refusal.ts'
 import type { LoadedHandler } from '../handler/loaded.ts'
 import { JsonProblem, readJson, type JsonRead } from '../json/reader.ts'

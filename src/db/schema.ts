@@ -263,7 +263,7 @@ export const outboxRejected = pgTable('outbox_rejected', {
   rejectedAt: at('rejected_at').notNull().defaultNow()
 })
 
-/** The process that drains the rows of a shard of ordering keys, and until when. */
+/** The process that accepts the rows of a shard of ordering keys, and until when. */
 export const outboxLease = pgTable('outbox_lease', {
   shard: smallint('shard').primaryKey(),
   owner: text('owner').notNull(),

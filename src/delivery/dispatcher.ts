@@ -117,7 +117,7 @@ async function look(deps: DispatcherDeps, memory: Memory): Promise<number> {
   }
   if (isBlocked(deps) && performance.now() - memory.lookedAt < deps.sweepMs) return roomPollMs
   memory.lookedAt = performance.now()
-  // During a drain the other clocks wait for the next regular sweep.
+  // While a backlog is claimed, the other clocks wait for the next regular sweep.
   const canWait = memory.lookedAt - memory.sweptAt < deps.sweepMs && memory.trustFrom !== Infinity
   if (canWait && downstreamsBehind(deps).length > 0 && !(await claimAndEnqueue(deps, memory.marks.from)))
     return 0

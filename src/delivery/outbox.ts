@@ -11,12 +11,12 @@ import { isInfrastructure } from '../db/pool.ts'
 import { failpoint } from '../runtime/failpoint.ts'
 import type { Metrics } from '../runtime/metrics.ts'
 import { nap, repeat } from '../runtime/repeat.ts'
-import { drain, type DrainDeps } from './drain.ts'
+import { acceptRows, type AcceptRowsDeps } from './accept-rows.ts'
 
-export interface OutboxDeps extends DrainDeps {
+export interface OutboxDeps extends AcceptRowsDeps {
   /** The name of this process as a holder of leases. */
   node: string
-  metrics: Pick<Metrics, 'drained' | 'outbox'>
+  metrics: Pick<Metrics, 'outboxRows' | 'outbox'>
   /** The lease of a shard: a process that does not renew it keeps the shard this long (5 s). */
   leaseMs?: number
 }
@@ -40,7 +40,7 @@ const stateMs = 5_000
 const allShards = Array.from({ length: shardCount }, (_, shard) => shard)
 
 /** Turns the rows that producers enqueued into tasks. It needs no leader: a row that two processes read becomes one task. */
-export function outboxDrainer(deps: OutboxDeps): Outbox {
+export function outboxAcceptor(deps: OutboxDeps): Outbox {
   const { sql, log, leaseMs = 5_000 } = deps
   const { cluster, claiming } = deps.accepting
   const shards = leases(deps, leaseMs)
@@ -68,7 +68,7 @@ export function outboxDrainer(deps: OutboxDeps): Outbox {
     usedUntil = performance.now() + inUseMs
     const held = await shards.hold(read.rows.flatMap(row => row.shard ?? []))
     const rows = read.rows.filter(row => row.shard === null || held.has(row.shard))
-    const { left, lost } = await drain(deps, rows)
+    const { left, lost } = await acceptRows(deps, rows)
     behind = lost > rows.length / 2 ? read.rows.at(-1)?.id : undefined
     return left === 0 && (read.isFull || rows.length < read.rows.length) ? 0 : restMs
   }
@@ -134,7 +134,7 @@ export function outboxDrainer(deps: OutboxDeps): Outbox {
 }
 
 /**
- * Which process drains a shard of ordering keys. This only keeps two processes from doing the same work. The order would hold without it: a
+ * Which process accepts the rows of a shard of ordering keys. This only keeps two processes from doing the same work. The order would hold without it: a
  * process that reads a row also reads and writes all earlier rows without a final answer.
  */
 function leases({ sql, node }: Pick<OutboxDeps, 'sql' | 'node'>, leaseMs: number) {

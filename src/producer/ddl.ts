@@ -2,7 +2,7 @@
 // message_body is a task.
 //
 // - The rows leave in the order of `id`. Rows of one ordering_key never overtake each other: their shard, the first hex digit
-//   of the key's MD5, is drained by one relay at a time.
+//   of the key's MD5, is read by one relay at a time.
 // - A row that Ackbox permanently refuses moves to ackbox_outbox_rejected, with the problem of the answer.
 // - message_body is text, so that Ackbox gets exactly the text that was written. The INSERT fails for text that is not JSON.
 // - ackbox_barrier records the first of two events: the transaction of a half message, or the check of it.

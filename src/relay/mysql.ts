@@ -45,7 +45,7 @@ export async function mysqlSource(url: string, connections: number): Promise<Sou
       )
       return rows.map(row => row.shard)
     },
-    async drain(share, limit, post) {
+    async postShare(share, limit, post) {
       return await transaction(pool, async connection => {
         const rows = await (
           share === 'unkeyed' ? unkeyed(connection, limit) : ofShard(connection, share, limit)

@@ -26,7 +26,7 @@ export function postgresSource(url: string, connections: number): Source {
         where exists (select from ackbox_outbox o where o.ordering_key is not null and o.shard = s.shard)`
       return rows.map(row => row.shard)
     },
-    async drain(share, limit, post) {
+    async postShare(share, limit, post) {
       // Serializable transactions would abort each other and those of the producer.
       const done = sql.begin('isolation level read committed', async tx => {
         // The transaction waits for Ackbox's answer: the server must not end it for being idle.

@@ -25,10 +25,10 @@ const backoffMs = { first: 200, most: 30_000 }
 /** Relays until the signal aborts. Returns when the running batches have ended. */
 export async function relay(deps: RelayDeps, signal: AbortSignal): Promise<void> {
   const workers = Array.from({ length: deps.concurrency }, () =>
-    worker(deps, signal, () => drain(deps, 'unkeyed'))
+    worker(deps, signal, () => postShare(deps, 'unkeyed'))
   )
   const keyed = worker(deps, signal, async () =>
-    sumOfAll((await deps.source.shards()).map(shard => drain(deps, shard)))
+    sumOfAll((await deps.source.shards()).map(shard => postShare(deps, shard)))
   )
   await Promise.all([...workers, keyed])
 }
@@ -39,24 +39,24 @@ export async function relayOnce(deps: RelayDeps, signal: AbortSignal): Promise<n
   for (;;) {
     const shards = await deps.source.shards()
     const shares: Share[] = ['unkeyed', ...shards]
-    const now = await sumOfAll(shares.map(async share => (signal.aborted ? 0 : await drain(deps, share))))
+    const now = await sumOfAll(shares.map(async share => (signal.aborted ? 0 : await postShare(deps, share))))
     removed += now
     if (now === 0 || signal.aborted) return removed
   }
 }
 
 /** Throws the first error when all have ended: the caller closes the database after it. */
-async function sumOfAll(drains: Promise<number>[]): Promise<number> {
-  const drained = await Promise.allSettled(drains)
-  return drained.reduce((sum, result) => {
+async function sumOfAll(counts: Promise<number>[]): Promise<number> {
+  const settled = await Promise.allSettled(counts)
+  return settled.reduce((sum, result) => {
     if (result.status === 'rejected') throw result.reason
     return sum + result.value
   }, 0)
 }
 
-/** Drains a share once. Returns the number of removed rows. Throws if a row got no final answer, after the others are removed. */
-async function drain(deps: RelayDeps, share: Share): Promise<number> {
-  const { seen, removed } = await deps.source.drain(share, deps.batch, rows => post(deps, rows))
+/** Posts the rows of a share once. Returns the number of removed rows. Throws if a row got no final answer, after the others are removed. */
+async function postShare(deps: RelayDeps, share: Share): Promise<number> {
+  const { seen, removed } = await deps.source.postShare(share, deps.batch, rows => post(deps, rows))
   if (removed < seen) throw new TargetAway(`${seen - removed} of ${seen} tasks got no final answer`)
   return removed
 }

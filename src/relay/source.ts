@@ -58,7 +58,7 @@ export interface Source {
    * In one transaction: locks up to `limit` of the oldest rows that no other relay has locked, calls `post`, removes the accepted rows and
    * moves the rejected ones. A shard that another relay has locked gives no rows. Returns the numbers of read and removed rows.
    */
-  drain(
+  postShare(
     share: Share,
     limit: number,
     post: (rows: RelayRow[]) => Promise<RowVerdict[]>

@@ -21,7 +21,7 @@ export const failpoints = [
   'receipt.after_commit',
   'rescue.after_select',
   'rescue.after_commit',
-  // The drain of the outbox; the tasks that it stores also pass the points of an accept.
+  // The rows of the outbox become tasks; these also pass the points of an accept.
   'outbox.after_read',
   'outbox.after_store',
   'outbox.before_reject',

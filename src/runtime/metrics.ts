@@ -107,7 +107,7 @@ export function createMetrics({
     buckets: [0.005, 0.02, 0.1, 0.5, 2, 10, 30],
     registers
   })
-  const drained = counter(
+  const outboxRows = counter(
     'ackbox_outbox_rows_total',
     'Outbox rows this process finished, by result: stored, same, rejected',
     ['result']
@@ -152,7 +152,7 @@ export function createMetrics({
   for (const result of receiptResults)
     for (const applied of ['true', 'false']) receipts.inc({ result, applied }, 0)
   for (const move of moveNames) for (const written of ['true', 'false']) moves.inc({ move, written }, 0)
-  for (const result of ['stored', 'same', 'rejected']) drained.inc({ result }, 0)
+  for (const result of ['stored', 'same', 'rejected']) outboxRows.inc({ result }, 0)
 
   return {
     accepted(messageCode: string, kind: 'created' | 'same' | 'conflict' | 'refused', n = 1) {
@@ -194,8 +194,8 @@ export function createMetrics({
     started(downstream: string, lagMs: number) {
       lag.observe({ downstream }, lagMs / 1000)
     },
-    drained(result: 'stored' | 'same' | 'rejected', n: number) {
-      if (n > 0) drained.inc({ result }, n)
+    outboxRows(result: 'stored' | 'same' | 'rejected', n: number) {
+      if (n > 0) outboxRows.inc({ result }, n)
     },
     alarmSent(channel: string, outcome: 'accepted' | 'failed') {
       alarmMessages.inc({ channel, outcome })

@@ -18,7 +18,7 @@ import type { Logger } from '../runtime/logger.ts'
 import { cancelled as openCancelled } from '../delivery/load.ts'
 import { localQueue } from '../delivery/local-queue.ts'
 import { successors as openSuccessors } from '../delivery/ordering.ts'
-import { outboxDrainer } from '../delivery/outbox.ts'
+import { outboxAcceptor } from '../delivery/outbox.ts'
 import { deliveryHeaders } from '../delivery/headers.ts'
 import { reach as openReach, untilItMayTake } from '../delivery/reach.ts'
 import { receiver } from '../delivery/receive.ts'
@@ -153,7 +153,7 @@ export async function buildService(options: ServiceOptions): Promise<Service> {
   const successors = openSuccessors({ ...writing, complete, downstreams: limits.all, metrics })
   const accepting: AcceptDeps = { ...writing, admission: admission(writing) }
   const accept = tracing.accept(acceptor(accepting))
-  const outbox = outboxDrainer({ sql, accepting, reader: outboxReader(handlers, log), node, metrics, log })
+  const outbox = outboxAcceptor({ sql, accepting, reader: outboxReader(handlers, log), node, metrics, log })
   const half = halfMessages({ ...options, sql, accept, guard, cluster, metrics, cutOff: cutOff.signal })
   const execute = executor({
     cancelled,

@@ -401,20 +401,20 @@ t.test('its turn has come, and it waits for another task still', async t => {
 
 t.test('rows of the outbox and half messages take their places when they become tasks', async t => {
   const story = await setup(t, { handler: { checkBack: () => ({ url: 'http://shop.test/' }) } })
-  const { accept, downstream, drain, sql, quiet, read } = story
+  const { accept, downstream, acceptRows, sql, quiet, read } = story
   downstream.holds = true
   await accept(taskRequest({ taskNo: 'a', ...k }))
   await accept(taskRequest({ taskNo: 'half', prepared: { checkAfterMs: 60_000 }, ...k }))
   t.match(await read('half'), { orderingKey: 'order-42', status: 'PREPARED' })
   for (const taskNo of ['b', 'c', 'free'])
     await sql`select ackbox_api.enqueue('order.paid', '1', ${taskNo}, ordering_key => ${taskNo === 'free' ? null : 'order-42'})`
-  const draining = drain()
+  const accepting = acceptRows()
   await downstream.received(2)
   t.same(sent(story), ['a', 'free'])
   downstream.holds = false
   downstream.answer()
   downstream.answer()
-  await draining
+  await accepting
   await quiet()
   t.same(sent(story), ['a', 'free', 'b', 'c'])
   t.match(await read('c'), { orderingKey: 'order-42' })

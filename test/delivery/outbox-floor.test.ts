@@ -26,7 +26,7 @@ t.test('a row that is still there, or that could not be seen, keeps the floor wh
   floor.saw(read([4, 12], 150, 160), true)
   t.equal(floor.id(), 0, '4 was committed late and has no answer')
   floor.saw(read([], 150, 160), false)
-  t.equal(floor.id(), 0, 'somebody else drains a shard of which nothing is known')
+  t.equal(floor.id(), 0, 'somebody else has a shard of which nothing is known')
   floor.saw(read([12], 150, 160), true)
   t.equal(floor.id(), 9)
   floor.saw(read([], 170, 170), true)

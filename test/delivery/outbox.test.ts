@@ -38,7 +38,7 @@ const taskNos = async (sql: Sql): Promise<string[]> =>
 t.test(
   'what was enqueued is delivered when its transaction commits, and never was when it rolls back',
   async t => {
-    const { producer, sql, drain, downstream, read } = await shop(t)
+    const { producer, sql, acceptRows, downstream, read } = await shop(t)
     await producer`create table account (id int, paid boolean)`
     const pay = (id: number) =>
       producer.begin(async tx => {
@@ -48,7 +48,7 @@ t.test(
       })
     await pay(1)
     await t.rejects(pay(2), /no money/)
-    await drain()
+    await acceptRows()
     t.match(await producer`select id from account`, only({ id: 1 }))
     t.same(await taskNos(sql), ['order-1'])
     t.match(
@@ -66,7 +66,7 @@ t.test(
 )
 
 t.test('each way of the call is understood, and what has no number gets one of its own', async t => {
-  const { producer, sql, reads, drain, read } = await shop(t)
+  const { producer, sql, reads, acceptRows, read } = await shop(t)
   const body = { orderId: 'A' }
   const [one] = await producer<
     { no: string }[]
@@ -83,7 +83,7 @@ t.test('each way of the call is understood, and what has no number gets one of i
       {"taskNo": "order-4", "messageCode": "order.paid", "messageBody": {"b": 1, "a": [2]}, "retryTimes": 7},
       {"messageCode": "order.paid", "messageBody": "x"}
     ]') as no`
-  await drain()
+  await acceptRows()
   t.same(await problems(reads), [])
   t.same(
     await taskNos(sql),
@@ -111,7 +111,7 @@ t.test('each way of the call is understood, and what has no number gets one of i
 t.test(
   'a role may call the functions once it is granted, and may do nothing else with our tables',
   async t => {
-    const { producer, sql, drain, read } = await shop(t)
+    const { producer, sql, acceptRows, read } = await shop(t)
     const role = `shop_${process.pid}`
     await sql.unsafe(`create role ${role}; grant create on schema public to ${role}`)
     t.teardown(() => sql.unsafe(`drop owned by ${role}; drop role ${role}`))
@@ -144,7 +144,7 @@ t.test(
       await tx`set local search_path = pg_temp, public, pg_catalog`
       await tx`select ackbox_api.enqueue('order.paid', '1', 'granted')`
     })
-    await drain()
+    await acceptRows()
     t.match(await read('granted'), { createdBy: `sql:${role}` })
     t.match(
       await sql`select who, what, target from audit`,
@@ -156,7 +156,7 @@ t.test(
 t.test(
   'what a POST would be refused is not lost: it stands there with the problem, and somebody hears of it',
   async t => {
-    const { producer, sql, reads, drain, lines, downstream } = await shop(t, {
+    const { producer, sql, reads, acceptRows, lines, downstream } = await shop(t, {
       handler: { body: z.object({ orderId: z.string() }) }
     })
     const good = '{"orderId": "1"}'
@@ -272,7 +272,7 @@ t.test(
       'nor has its jsonb'
     )
     await producer`select ackbox_api.enqueue('order.paid', ${good}, 'good')`
-    await drain()
+    await acceptRows()
     const expected = [
       ...refused.map(([, , problem]) => problem),
       { code: 'INVALID', pointer: '/surprise' },
@@ -301,10 +301,10 @@ t.test(
 )
 
 t.test('a row that was before its handler is taken once that is there, and its alarm is over', async t => {
-  const { producer, sql, reads, drain, handlers, read } = await shop(t)
+  const { producer, sql, reads, acceptRows, handlers, read } = await shop(t)
   await producer`select ackbox_api.enqueue('stock.moved', '{"n":1}', 'stock-1', delay => '1 h')`
   await producer`update outbox set created_at = created_at - interval '2 h'`
-  await drain()
+  await acceptRows()
   const window = { messageCodes: null, from: new Date(0), limit: 10 }
   t.match(await listAlarms(reads, window), {
     alarms: only({
@@ -326,13 +326,13 @@ t.test('a row that was before its handler is taken once that is there, and its a
   )
   t.equal(await retryRejected(sql, { id, messageCodes: null, who: 'op' }), true)
   t.equal(await retryRejected(sql, { id, messageCodes: null, who: 'op' }), false, 'once')
-  await drain()
+  await acceptRows()
   t.match(await problems(reads), only({ taskNo: 'stock-1' }), 'too early')
   const [again] = (await listRejected(reads, all)).rejected
   t.not(again?.id, id)
   handlers.set('stock.moved', { ...handlers.get('order.paid')!, messageCode: 'stock.moved' })
   await retryRejected(sql, { id: again?.id ?? '', messageCodes: ['stock.moved'], who: 'op' })
-  await drain()
+  await acceptRows()
   t.match(await read('stock-1'), { status: 'HANDLED' }, 'its delay was over an hour ago')
   t.match(await listAlarms(reads, window), { alarms: { length: 0 } })
   t.match(
@@ -345,9 +345,9 @@ t.test('a row that was before its handler is taken once that is there, and its a
 })
 
 t.test('a row that nobody wants is dropped by somebody, whose name is kept', async t => {
-  const { producer, sql, reads, drain } = await shop(t)
+  const { producer, sql, reads, acceptRows } = await shop(t)
   await producer`select ackbox_api.enqueue('order.piad', '{"secret":1}', 'typo')`
-  await drain()
+  await acceptRows()
   const [one] = (await listRejected(reads, all)).rejected
   const request = { id: one?.id ?? '', messageCodes: null, who: 'op' }
   t.equal(await removeRejected(sql, { ...request, messageCodes: ['order.paid'] }), false)
@@ -362,15 +362,15 @@ t.test('a row that nobody wants is dropped by somebody, whose name is kept', asy
 t.test(
   'rows and POSTs of one number and content are one task; other content is a conflict in sight',
   async t => {
-    const { producer, sql, reads, drain, downstream, post } = await shop(t)
+    const { producer, sql, reads, acceptRows, downstream, post } = await shop(t)
     for (let n = 0; n < 3; n++) await producer`select ackbox_api.enqueue('order.paid', '{"n":1}', 'one')`
     await producer`select ackbox_api.enqueue('order.paid', '{"n":2}', 'one')`
     await post({ taskNo: 'posted' })
     await producer`select ackbox_api.enqueue('order.paid', '{"n":3}', 'posted')`
-    await drain()
+    await acceptRows()
     await producer`select ackbox_api.enqueue('order.paid', '{"n":1}', 'one')`
     await producer`select ackbox_api.enqueue('order.paid', '{"n":4}', 'one')`
-    await drain()
+    await acceptRows()
     t.same((await taskNos(sql)).toSorted(), ['one', 'posted'])
     t.equal(downstream.requests.filter(one => one.taskNo === 'one').length, 1)
     t.match(
@@ -388,13 +388,13 @@ t.test(
 t.test(
   'a deadline that passed while the row waited makes a task that is EXPIRED, and a delay counts from its enqueue',
   async t => {
-    const { producer, sql, reads, drain, dispatch, read } = await shop(t)
+    const { producer, sql, reads, acceptRows, dispatch, read } = await shop(t)
     await producer`select ackbox_api.enqueue('order.paid', '1', 'late', deliver_before => now() + interval '1 h')`
     await producer`select ackbox_api.enqueue('order.paid', '1', 'soon', delay => '90 min')`
-    // No process drained the outbox for two hours.
+    // No process looked at the outbox for two hours.
     await producer`update outbox set created_at = created_at - interval '2 h', deliver_before = deliver_before - interval '2 h'`
     const [row] = await sql<{ at: Date }[]>`select created_at as at from outbox where task_no = 'soon'`
-    await drain()
+    await acceptRows()
     await dispatch()
     t.same(await problems(reads), [])
     t.match(await read('late'), { status: 'FAILED', deliveries: [{ reason: 'EXPIRED' }] })
@@ -408,28 +408,28 @@ t.test(
 t.test(
   'a row that PostgreSQL will not store as a task is put aside, and those around it are stored',
   async t => {
-    const { producer, sql, reads, drain } = await shop(t)
+    const { producer, sql, reads, acceptRows } = await shop(t)
     await sql`
     create function picky() returns trigger language plpgsql as
       $$begin if new.task_no = 'task-17' then raise exception 'no' using errcode = '22003'; end if; return new; end$$`
     await sql`create trigger picky before insert on task for each row execute function picky()`
     await producer`select ackbox_api.enqueue('order.paid', '1', 'task-' || n) from generate_series(1, 50) n`
-    await drain()
+    await acceptRows()
     t.match(await problems(reads), only({ taskNo: 'task-17', problem: { status: 500, code: 'INTERNAL' } }))
     t.equal((await taskNos(sql)).length, 49)
     t.equal(await waiting(sql), 0)
   }
 )
 
-t.test('two that drain at once lose nothing and store nothing twice', async t => {
-  const { producer, sql, reads, drainer, quiet, metrics } = await shop(t)
+t.test('two that accept rows at once lose nothing and store nothing twice', async t => {
+  const { producer, sql, reads, outboxOfAnother, quiet, metrics } = await shop(t)
   const stop = new AbortController()
-  const running = [1, 2, 3].map(() => drainer().run(stop.signal))
+  const running = [1, 2, 3].map(() => outboxOfAnother().run(stop.signal))
   for (let n = 0; n < 10; n++) {
     await producer`select ackbox_api.enqueue('order.paid', i::text, 'task-' || i) from generate_series(${n * 150 + 1}::int, ${n * 150 + 150}::int) i`
     await producer`select ackbox_api.enqueue('order.paid', 'no JSON', 'bad-' || ${n}::int)`
   }
-  await until('all is drained', async () => (await waiting(sql)) === 0)
+  await until('all is accepted', async () => (await waiting(sql)) === 0)
   stop.abort()
   await Promise.all(running)
   await quiet()
@@ -443,10 +443,10 @@ t.test('two that drain at once lose nothing and store nothing twice', async t =>
 })
 
 t.test('a transaction that stays open holds up nothing but itself', async t => {
-  const { producer, sql, drainer, quiet } = await shop(t)
+  const { producer, sql, outboxOfAnother, quiet } = await shop(t)
   const stop = new AbortController()
   t.teardown(() => stop.abort())
-  const running = drainer().run(stop.signal)
+  const running = outboxOfAnother().run(stop.signal)
   let commit = (): void => {}
   const held = new Promise<void>(resolve => (commit = resolve))
   const long = producer.begin(async tx => {
@@ -471,7 +471,7 @@ t.test('a transaction that stays open holds up nothing but itself', async t => {
 })
 
 t.test('an outbox is looked at often while it is in use, and not before', async t => {
-  const { producer, sql, drainer, quiet } = await shop(t)
+  const { producer, sql, outboxOfAnother, quiet } = await shop(t)
   const looks = { whole: 0, peeks: 0 }
   const counting = new Proxy(sql, {
     apply(target, self, given: [readonly string[]]) {
@@ -483,7 +483,7 @@ t.test('an outbox is looked at often while it is in use, and not before', async 
   })
   const stop = new AbortController()
   t.teardown(() => stop.abort())
-  const running = drainer({ sql: counting }).run(stop.signal)
+  const running = outboxOfAnother({ sql: counting }).run(stop.signal)
   await until('it is idle', () => looks.whole > 4)
   t.equal(looks.peeks, 0, 'nothing is asked of one that nobody uses but the look of a second')
   await producer`select ackbox_api.enqueue('order.paid', '1', 'one')`
@@ -496,10 +496,10 @@ t.test('an outbox is looked at often while it is in use, and not before', async 
   await quiet()
 })
 
-t.test('rows of one key become tasks in the order of their transactions, whoever drains', async t => {
-  const { producer, sql, reads, drainer, quiet } = await shop(t)
+t.test('rows of one key become tasks in the order of their transactions, whoever accepts them', async t => {
+  const { producer, sql, reads, outboxOfAnother, quiet } = await shop(t)
   const stop = new AbortController()
-  const running = [1, 2].map(() => drainer({ leaseMs: 300 }).run(stop.signal))
+  const running = [1, 2].map(() => outboxOfAnother({ leaseMs: 300 }).run(stop.signal))
   const keys = Array.from({ length: 20 }, (_, n) => `key ${n}`)
   await Promise.all(
     keys.map(async key => {
@@ -507,7 +507,7 @@ t.test('rows of one key become tasks in the order of their transactions, whoever
         await producer`select ackbox_api.enqueue('order.paid', ${JSON.stringify(key)}, ${`${key}-${String(n).padStart(3, '0')}`.replaceAll(' ', '_')}, ordering_key => ${key})`
     })
   )
-  await until('all is drained', async () => (await waiting(sql)) === 0)
+  await until('all is accepted', async () => (await waiting(sql)) === 0)
   stop.abort()
   await Promise.all(running)
   await quiet()
@@ -529,7 +529,7 @@ t.test('rows of one key become tasks in the order of their transactions, whoever
 t.test(
   "a shard that is somebody else's is left alone until that lease ends; rows without a key are not",
   async t => {
-    const { producer, sql, drain, drainer } = await shop(t)
+    const { producer, sql, acceptRows, outboxOfAnother } = await shop(t)
     await leaseShards(
       sql,
       'another process',
@@ -538,11 +538,11 @@ t.test(
     )
     await producer`select ackbox_api.enqueue('order.paid', '1', 'keyed', ordering_key => 'k')`
     await producer`select ackbox_api.enqueue('order.paid', '1', 'free')`
-    const one = drainer()
-    await drain(one)
+    const one = outboxOfAnother()
+    await acceptRows(one)
     t.same(await taskNos(sql), ['free'])
     await sql`update outbox_lease set until = now()`
-    await drain()
+    await acceptRows()
     t.same(await taskNos(sql), ['free', 'keyed'])
   }
 )
@@ -550,7 +550,7 @@ t.test(
 t.test(
   'while PostgreSQL takes nothing nothing has an answer, and afterwards the order is what it was',
   async t => {
-    const { producer, sql, drain, lines, around } = await shop(t)
+    const { producer, sql, acceptRows, lines, around } = await shop(t)
     for (const key of ['a', 'b'])
       for (const n of [1, 2])
         await producer`select ackbox_api.enqueue('order.paid', '1', ${`${key}${n}`}, ordering_key => ${key})`
@@ -558,12 +558,12 @@ t.test(
     create function stuck() returns trigger language plpgsql as
       $$begin raise exception 'full' using errcode = 'disk_full'; end$$`
     await sql`create trigger stuck before insert on task for each row when (new.task_no = 'a1') execute function stuck()`
-    await drain()
+    await acceptRows()
     t.same(await taskNos(sql), [], 'PostgreSQL cannot be written: nothing has an answer')
     t.ok(lines.some(line => line.message === 'outbox.failed'))
     await sql`drop trigger stuck on task`
     await around.refresh()
-    await drain()
+    await acceptRows()
     t.same(await taskNos(sql), ['a1', 'a2', 'b1', 'b2'])
   }
 )

@@ -1,4 +1,4 @@
-// A producer's own database with its outbox, and a relay that drains it.
+// A producer's own database with its outbox, and a relay that empties it.
 import path from 'node:path'
 import type { Test } from 'tap'
 import { openDb } from '../../src/db/pool.ts'

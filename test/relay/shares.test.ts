@@ -28,7 +28,7 @@ for (const kind of kinds) {
       await until('each share has its rows', () => inHand === shares.length)
       return batch.map((_, nth) => (nth === 0 ? refused : { kind: 'accepted', isNew: true }))
     }
-    const done = await Promise.all(shares.map(share => source.drain(share, 500, post)))
+    const done = await Promise.all(shares.map(share => source.postShare(share, 500, post)))
     t.same(
       done,
       shares.map(() => ({ seen: 10, removed: 10 }))
@@ -50,11 +50,11 @@ for (const kind of kinds) {
     const seen: string[] = []
     const post = async (batch: RelayRow[]): Promise<RowVerdict[]> => {
       seen.push(...batch.map(row => row.taskNo))
-      t.same(await source.drain(shard, 500, post), { seen: 0, removed: 0 }, 'of a shard one at a time')
+      t.same(await source.postShare(shard, 500, post), { seen: 0, removed: 0 }, 'of a shard one at a time')
       return batch.map(() => ({ kind: 'accepted', isNew: true }))
     }
     await from.open(insert([['open', 'test.plain', '{}', 'a key']]), async () => {
-      t.same(await source.drain(shard, 500, post), { seen: 1, removed: 1 })
+      t.same(await source.postShare(shard, 500, post), { seen: 1, removed: 1 })
     })
     t.same(seen, ['done'])
     t.equal(await from.waiting(), 0)
@@ -91,7 +91,7 @@ for (const kind of kinds) {
     t.teardown(() => source.close())
     const problem = `<html>${'支付'.repeat(50_000)}`
     const post = async (): Promise<RowVerdict[]> => [{ kind: 'rejected', problem }]
-    t.same(await source.drain('unkeyed', 500, post), { seen: 1, removed: 1 })
+    t.same(await source.postShare('unkeyed', 500, post), { seen: 1, removed: 1 })
     t.match(await from.rejected(), only({ problem: /^<html>支付/ }))
   })
 }
@@ -110,7 +110,7 @@ t.test('mysql: a server without backslash escapes, and ids that no double holds'
     { kind: 'accepted', isNew: true },
     { kind: 'kept' }
   ]
-  t.same(await source.drain('unkeyed', 500, post), { seen: 3, removed: 2 })
+  t.same(await source.postShare('unkeyed', 500, post), { seen: 3, removed: 2 })
   t.match(await from.rejected(), only({ problem }))
   t.equal(await from.waiting(), 1)
   t.equal(await source.retryRejected(), 1)
@@ -131,7 +131,7 @@ t.test('postgres: two relays on a database whose transactions are serializable',
     await until('both have their rows', () => inHand === 2)
     return batch.map(() => ({ kind: 'accepted', isNew: true }))
   }
-  const both = [source.drain('unkeyed', 10, post), source.drain('unkeyed', 10, post)]
+  const both = [source.postShare('unkeyed', 10, post), source.postShare('unkeyed', 10, post)]
   t.same(await Promise.all(both), [
     { seen: 10, removed: 10 },
     { seen: 10, removed: 10 }

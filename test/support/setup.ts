@@ -20,7 +20,7 @@ import type { Owner } from '../../src/delivery/lease.ts'
 import { cancelled } from '../../src/delivery/load.ts'
 import { successors, type Successors } from '../../src/delivery/ordering.ts'
 import { enqueuer, type Enqueuer } from '../../src/delivery/enqueue.ts'
-import { outboxDrainer, type Outbox, type OutboxDeps } from '../../src/delivery/outbox.ts'
+import { outboxAcceptor, type Outbox, type OutboxDeps } from '../../src/delivery/outbox.ts'
 import { deliveryHeaders } from '../../src/delivery/headers.ts'
 import type { TakenBy } from '../../src/delivery/rescue.ts'
 import type { Reach } from '../../src/delivery/reach.ts'
@@ -104,10 +104,10 @@ export interface Story {
   dispatch(dead?: readonly DeadOwner[]): Promise<void>
   /** A dispatcher that runs until the test ends. */
   dispatching(signal?: AbortSignal): { wake(): void; done: Promise<void> }
-  /** The outbox drainer of another process. */
-  drainer(more?: Partial<OutboxDeps>): Outbox
-  /** One pass of an outbox drainer, by default a new one, until all its work is done. */
-  drain(one?: Outbox): Promise<void>
+  /** The outbox of another process. */
+  outboxOfAnother(more?: Partial<OutboxDeps>): Outbox
+  /** One pass of an outbox, by default a new one, until all its work is done. */
+  acceptRows(one?: Outbox): Promise<void>
   metrics: () => Promise<string>
   /** The counts of the charts, all minutes together. */
   counts: () => Promise<Counts[]>
@@ -236,7 +236,7 @@ export async function setup(t: Test, options: SetupOptions = {}): Promise<Story>
   const succession = successors({ ...writing, complete: record, downstreams: leases, metrics })
   const accepting: AcceptDeps = { ...writing, admission: admission(writing) }
   const accept = acceptor(accepting)
-  let drainers = 0
+  let outboxes = 0
   const receive = receiver({
     sql,
     handlers,
@@ -363,17 +363,17 @@ export async function setup(t: Test, options: SetupOptions = {}): Promise<Story>
       wake = one.wake
       return { wake: one.wake, done }
     },
-    drainer: more =>
-      outboxDrainer({
+    outboxOfAnother: more =>
+      outboxAcceptor({
         sql,
         accepting,
         reader: outboxReader(handlers, log),
-        node: `drainer ${++drainers}`,
+        node: `outbox ${++outboxes}`,
         metrics,
         log,
         ...more
       }),
-    async drain(one = story.drainer()) {
+    async acceptRows(one = story.outboxOfAnother()) {
       const stop = new AbortController()
       const done = one.run(stop.signal)
       stop.abort()

@@ -22,15 +22,15 @@ export interface OutboxReader {
   unwritable: ProblemBody
 }
 
-export interface DrainDeps {
+export interface AcceptRowsDeps {
   sql: Sql
   accepting: AcceptDeps
   reader: OutboxReader
-  metrics: Pick<Metrics, 'drained'>
+  metrics: Pick<Metrics, 'outboxRows'>
   log: Logger
 }
 
-export interface Drained {
+export interface AcceptRowsResult {
   /** Rows without a final answer: they are still in the outbox. */
   left: number
   /** Rows that another process finished first. */
@@ -53,7 +53,10 @@ interface Refused {
  * content, or moved to the rejected rows. After a crash the next look finds the rest. A process that reads the same rows at the same time
  * finds their tasks stored. Rejects with the error of PostgreSQL if it does not answer.
  */
-export async function drain(deps: DrainDeps, rows: readonly OutboxRow[]): Promise<Drained> {
+export async function acceptRows(
+  deps: AcceptRowsDeps,
+  rows: readonly OutboxRow[]
+): Promise<AcceptRowsResult> {
   const read = rows.map(row => ({ row, ...deps.reader.read(row) }))
   const late = read.flatMap(one => ('taskRequest' in one && one.ifNew ? [one.taskRequest.taskNo] : []))
   const known = late.length > 0 ? await findHashes(deps.sql, late) : new Map<string, string>()
@@ -74,7 +77,7 @@ export async function drain(deps: DrainDeps, rows: readonly OutboxRow[]): Promis
   return { left: stored.left, lost: stored.lost + lost }
 }
 
-function checkedRow(deps: DrainDeps, row: OutboxRow, taskRequest: TaskRequest): Ready | Refused {
+function checkedRow(deps: AcceptRowsDeps, row: OutboxRow, taskRequest: TaskRequest): Ready | Refused {
   // Rows are stored as plain tasks: nothing releases one later.
   const [unsupported, pointer] = taskRequest.after
     ? ['a task that waits for others', '/after']
@@ -96,7 +99,7 @@ function checkedRow(deps: DrainDeps, row: OutboxRow, taskRequest: TaskRequest): 
     : { row, taskRequest, task }
 }
 
-async function storeAll(deps: DrainDeps, ready: readonly Ready[]): Promise<Drained> {
+async function storeAll(deps: AcceptRowsDeps, ready: readonly Ready[]): Promise<AcceptRowsResult> {
   // The first row of a taskNo is written. The others are compared with the stored task.
   const firsts = new Map<string, Ready>()
   for (const one of ready) if (!firsts.has(one.task.taskNo)) firsts.set(one.task.taskNo, one)
@@ -134,7 +137,7 @@ async function storeAll(deps: DrainDeps, ready: readonly Ready[]): Promise<Drain
  * A row without an entry was refused by PostgreSQL for its content, and is rejected. The halves are stored one after the other: no row of a
  * key is stored before the earlier row of that key has its answer.
  */
-async function store(deps: DrainDeps, ready: readonly Ready[]): Promise<Map<Ready, InsertResult>> {
+async function store(deps: AcceptRowsDeps, ready: readonly Ready[]): Promise<Map<Ready, InsertResult>> {
   if (ready.length === 0) return new Map()
   const tasks = ready.map(one => one.task)
   const rowIds = ready.map(one => one.row.id)
@@ -144,7 +147,7 @@ async function store(deps: DrainDeps, ready: readonly Ready[]): Promise<Map<Read
     )
     const stored = tasks.filter((_, index) => results[index]?.kind === 'created')
     for (const task of stored) deps.accepting.metrics.accepted(task.messageCode, 'created')
-    deps.metrics.drained('stored', stored.length)
+    deps.metrics.outboxRows('stored', stored.length)
     return new Map(results.flatMap((result, index) => (ready[index] ? [[ready[index], result]] : [])))
   } catch (err) {
     if (!isDataError(err)) throw err
@@ -161,24 +164,24 @@ async function store(deps: DrainDeps, ready: readonly Ready[]): Promise<Map<Read
 }
 
 /** Returns how many of these rows another process had dropped. */
-async function drop({ sql, metrics }: DrainDeps, rows: readonly OutboxRow[]): Promise<number> {
+async function drop({ sql, metrics }: AcceptRowsDeps, rows: readonly OutboxRow[]): Promise<number> {
   if (rows.length === 0) return 0
   const dropped = await removeFromOutbox(
     sql,
     rows.map(row => row.id)
   )
-  metrics.drained('same', dropped)
+  metrics.outboxRows('same', dropped)
   return rows.length - dropped
 }
 
 /** Returns how many of these rows another process had finished. */
-async function reject({ sql, metrics, log }: DrainDeps, refused: readonly Refused[]): Promise<number> {
+async function reject({ sql, metrics, log }: AcceptRowsDeps, refused: readonly Refused[]): Promise<number> {
   if (refused.length === 0) return 0
   failpoint('outbox.before_reject')
   const rejections = refused.map(({ row, problem }) => ({ rowId: row.id, id: uuidv7(), problem }))
   const moved = await rejectFromOutbox(sql, rejections)
   failpoint('outbox.after_reject')
-  metrics.drained('rejected', moved)
+  metrics.outboxRows('rejected', moved)
   for (const [index, { row, problem }] of refused.entries()) {
     const { taskNo, messageCode, createdBy } = row
     log.warn(
