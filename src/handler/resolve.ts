@@ -1,7 +1,7 @@
 import * as modules from 'node:module'
 import { join } from 'node:path'
 import { pathToFileURL } from 'node:url'
-import { initialize, load, resolve } from './hooks.ts'
+import { initialize, load, resolve } from './module-hooks.ts'
 import { stripsTypes } from './typescript.ts'
 
 /** Exists since Node 22.15. Our types are those of the oldest Node that we support. */
@@ -26,7 +26,7 @@ export function prepareForHandlers({ folder, typescript }: { folder: string; typ
   if (registerHooks) {
     initialize({ handler })
     registerHooks({ resolve, load })
-  } else modules.register('./hooks.js', import.meta.url, { data: { handler } })
+  } else modules.register('./module-hooks.js', import.meta.url, { data: { handler } })
 }
 
 /** Whether `ackbox/handler` resolves to the module that this process has loaded: a second copy would have its own `env`. */
