@@ -17,7 +17,7 @@ import type { NotEnded } from '../delivery/half.ts'
 import type { PushRequest, RedeliverRequest, SettleRequest } from '../delivery/operate.ts'
 import type { ReceiptRequest, ReceiveResult } from '../delivery/receive.ts'
 import type { RefusalBy } from '../delivery/handler-refusal.ts'
-import type { Watcher } from '../delivery/watch.ts'
+import type { ChangeWatcher } from '../delivery/watch-changes.ts'
 import type { DtmTargets } from '../handler/dtm.ts'
 import type { Logger } from '../runtime/logger.ts'
 import type { Metrics } from '../runtime/metrics.ts'
@@ -115,7 +115,7 @@ export interface ApiDeps {
   /** False: the key is unknown or revoked. */
   createSession(session: { hash: string; keyHash: string }): Promise<boolean>
   endSession(hash: string): Promise<void>
-  watch(watcher: Watcher): (() => void) | 'busy'
+  watchChanges(watcher: ChangeWatcher): (() => void) | 'busy'
   listApiKeys(): ReturnType<typeof listApiKeys>
   createApiKey(key: NewKey): Promise<{ id: string; key: string }>
   revokeApiKey(request: { id: string; who: string }): Promise<boolean>

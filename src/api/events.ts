@@ -49,7 +49,7 @@ export function eventRoutes(app: App, deps: ApiDeps): void {
       if (request.method === 'HEAD') return reply.type(streamType).send()
       const { taskNo } = request.query
       const { raw } = reply
-      const stop = deps.watch({
+      const stop = deps.watchChanges({
         messageCodes: callerOf(request).messageCodes,
         ...defined({ taskNo }),
         tell: changes => write(`event: changed\ndata: ${JSON.stringify(changes)}\n\n`)

@@ -29,7 +29,7 @@ import type { Outbox } from '../delivery/outbox.ts'
 import type { Logger } from '../runtime/logger.ts'
 import type { Waiters } from '../delivery/waiters.ts'
 import { withWaitingFor } from '../delivery/waiting-for.ts'
-import { watch } from '../delivery/watch.ts'
+import { watchChanges } from '../delivery/watch-changes.ts'
 import type { Metrics } from '../runtime/metrics.ts'
 import type { Guard } from '../transport/egress/guard.ts'
 import { refusedBy } from './egress.ts'
@@ -135,7 +135,7 @@ export function apiCalls(options: ApiCallsOptions): ApiDeps {
     archiveFailure: request => archiveFailure(sql, request),
     createSession: session => createSession(sql, session),
     endSession: hash => endSession(sql, hash),
-    watch: watch({ sql, log }),
+    watchChanges: watchChanges({ sql, log }),
     listApiKeys: () => listApiKeys(sql),
     createApiKey: key => createKey(sql, key),
     revokeApiKey: request => revokeKey(sql, request),

@@ -324,7 +324,7 @@ export function fakeService() {
       return key !== undefined
     },
     endSession: async session => void keys.delete(session),
-    watch: () => 'busy',
+    watchChanges: () => 'busy',
     listApiKeys: async () => [],
     createApiKey: async ({ who, name }) => {
       audits.push({ who, what: 'key.created', target: name })

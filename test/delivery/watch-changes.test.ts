@@ -1,5 +1,5 @@
 import t from 'tap'
-import { watch, type Change } from '../../src/delivery/watch.ts'
+import { watchChanges, type Change } from '../../src/delivery/watch-changes.ts'
 import type { Logger } from '../../src/runtime/logger.ts'
 import { setup } from '../support/setup.ts'
 import { until } from '../support/until.ts'
@@ -12,7 +12,7 @@ t.test(
     await quiet()
     let failed = 0
     const log = { debug: () => failed++ } as unknown as Logger
-    const watching = watch({ sql, log })
+    const watching = watchChanges({ sql, log })
     const hear = () => {
       const told: Change[] = []
       t.teardown(

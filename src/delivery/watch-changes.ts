@@ -8,7 +8,7 @@ export type Change =
   | { kind: 'task'; taskNo: string }
   | { kind: 'audit' }
 
-export interface Watcher {
+export interface ChangeWatcher {
   /** Only changes of these messageCodes. Null: of all. */
   messageCodes: readonly string[] | null
   taskNo?: string
@@ -16,16 +16,16 @@ export interface Watcher {
 }
 
 /** Returns the function that ends it. 'busy': there are too many watchers. */
-type Watch = (watcher: Watcher) => (() => void) | 'busy'
+type WatchChanges = (watcher: ChangeWatcher) => (() => void) | 'busy'
 
 const mostWatchers = 100
 const lookMs = 1_000
 
 /** One look a second for all watchers, and none without them. */
-export function watch({ sql, log }: { sql: Sql; log: Logger }): Watch {
-  const watchers = new Set<Watcher>()
+export function watchChanges({ sql, log }: { sql: Sql; log: Logger }): WatchChanges {
+  const watchers = new Set<ChangeWatcher>()
   /** Watchers without a look yet: a change between the page's own read and that look would be missed. */
-  const unseen = new Set<Watcher>()
+  const unseen = new Set<ChangeWatcher>()
   let seen: SeenChanges | null = null
   let states = new Map<string, { messageCode: string; state: string }>()
   let timer: NodeJS.Timeout | undefined
