@@ -30,7 +30,7 @@ import { longestTimeout, type Registry } from '../handler/load.ts'
 import { halfMessages } from './half.ts'
 import { liveLimits } from './limits.ts'
 import { openHeartbeat } from './heartbeat.ts'
-import { startMaintenance } from './maintenance.ts'
+import { startLoops } from './loops.ts'
 import { createMetrics } from '../runtime/metrics.ts'
 import { apiCalls, openApp } from './api-calls.ts'
 import { presence as openPresence } from './presence.ts'
@@ -235,7 +235,7 @@ export async function buildService(options: ServiceOptions): Promise<Service> {
     log,
     signal: stopLooking.signal
   })
-  const { running, refreshing } = await startMaintenance({
+  const { running, refreshing } = await startLoops({
     ...options,
     reconciler: reconciler({ sql, reads, handlers, node, log }),
     sql,

@@ -1,4 +1,4 @@
-// The periodic work of a process, until it stops.
+// The loops of a process, until it stops: dispatcher, outbox, bulk operations, alarms, retention.
 import { openArchive } from './archive.ts'
 import type { Config } from './config.ts'
 import { openChannels } from '../alarm/open-channels.ts'
@@ -27,7 +27,7 @@ import type { Metrics } from '../runtime/metrics.ts'
 import type { Cluster } from '../delivery/cluster.ts'
 import type { Presence } from './presence.ts'
 
-export interface MaintenanceOptions {
+export interface LoopsOptions {
   config: Config
   sql: Sql
   databaseUrl: string
@@ -75,7 +75,7 @@ const retentionBatch = 1_000
 const sweepBatch = 1_000
 
 /** Starts the loops. Each ends after its current turn: those of `running` when `signal` aborts, `refreshing` when `drained` does. */
-export async function startMaintenance(options: MaintenanceOptions): Promise<{
+export async function startLoops(options: LoopsOptions): Promise<{
   running: Promise<void>[]
   refreshing: Promise<void>
 }> {
@@ -147,7 +147,7 @@ export async function startMaintenance(options: MaintenanceOptions): Promise<{
 }
 
 /** A turn of the sweep of alarms; resolves to the ms until the next. */
-function alarmSweep({ sql }: MaintenanceOptions): () => Promise<number> {
+function alarmSweep({ sql }: LoopsOptions): () => Promise<number> {
   let after: AlarmKey | null = null
   return async () => {
     const { next } = await sweepAlarms(sql, sweepBatch, after)
@@ -157,7 +157,7 @@ function alarmSweep({ sql }: MaintenanceOptions): () => Promise<number> {
 }
 
 /** A turn of retention; resolves to the ms until the next. */
-function retention({ config, sql, node, log }: MaintenanceOptions): () => Promise<number> {
+function retention({ config, sql, node, log }: LoopsOptions): () => Promise<number> {
   const { retentionDays: days, archiveDir } = config
   const archive = archiveDir === undefined ? undefined : openArchive(archiveDir, node)
   let after: string | null = null
@@ -188,7 +188,7 @@ function retention({ config, sql, node, log }: MaintenanceOptions): () => Promis
 }
 
 async function tellLoop(
-  { sql, metrics, log, signal }: MaintenanceOptions,
+  { sql, metrics, log, signal }: LoopsOptions,
   channel: AlarmChannel,
   onError: (err: unknown) => void
 ): Promise<void> {
@@ -204,7 +204,7 @@ async function tellLoop(
 }
 
 /** Alarms for a channel that was renamed or removed are released, so that other channels get them. */
-async function unknownChannels({ sql, log }: MaintenanceOptions, channels: AlarmChannel[]): Promise<void> {
+async function unknownChannels({ sql, log }: LoopsOptions, channels: AlarmChannel[]): Promise<void> {
   const released = await releaseUnknownChannels(
     sql,
     channels.map(({ name }) => name)
