@@ -3,7 +3,7 @@ import type { Sql } from './pool.ts'
 import type { delivery, Row, task } from './schema.ts'
 import type { Task } from '../domain/types.ts'
 
-/** A delivery that this process owns while `leaseMs` lasts, with its task. */
+/** A delivery that this process owns while its lease lasts, with its task. */
 export interface LoadedDelivery {
   task: Task
   downstream: string
@@ -14,9 +14,9 @@ export interface LoadedDelivery {
   lost: number
   needsReceipt: boolean
   /** ms of lease left, by the database's clock, at the time of the look. */
-  leaseMs: number
+  leaseLeftMs: number
   /** ms until `deliverBefore`; null without one. */
-  beforeMs: number | null
+  deliverBeforeLeftMs: number | null
   round: number
   /** The start of the round, by the database's clock, and how long ago it was. */
   roundAt: Date
@@ -37,7 +37,7 @@ export async function loadDeliveries(
 ): Promise<LoadedDelivery[]> {
   // `offset 0` keeps each look-up separate. With plain joins PostgreSQL read a young table, whose size it did not know, as a
   // whole, or read the list once for each row of the table.
-  const rows = await sql<(TaskRow & LoadedColumns & { lease_ms: number })[]>`
+  const rows = await sql<(TaskRow & LoadedColumns & { lease_left_ms: number })[]>`
     with h as materialized (
       select * from unnest(
         ${plainArray(queued.map(([taskId]) => taskId))}::uuid[], ${plainArray(queued.map(([, attempt]) => attempt))}::int[]
@@ -60,8 +60,8 @@ export async function loadDeliveries(
       returning d.task_id
     )
     select d.attempt, d.round_from, d.tries_left, d.lost, d.needs_receipt, d.position,
-      extract(epoch from d.next_action_at - now())::float8 * 1000 as lease_ms,
-      extract(epoch from d.deliver_before - now())::float8 * 1000 as before_ms,
+      extract(epoch from d.next_action_at - now())::float8 * 1000 as lease_left_ms,
+      extract(epoch from d.deliver_before - now())::float8 * 1000 as deliver_before_left_ms,
       coalesce(d.round, 1) as round, coalesce(d.round_at, greatest(d.created_at, t.deliver_start_time)) as round_at,
       extract(epoch from now() - coalesce(d.round_at, greatest(d.created_at, t.deliver_start_time)))::float8 * 1000 as round_ms,
       t.id, t.task_no, t.message_code, t.scene_type, t.message_body, t.deliver_start_time, t.need_callback,
@@ -73,7 +73,7 @@ export async function loadDeliveries(
       offset 0
     ) d
     cross join lateral (select * from task where id = h.task_id offset 0) t`
-  return rows.map(row => loadedOf(row, downstream, row.lease_ms))
+  return rows.map(row => loadedOf(row, downstream, row.lease_left_ms))
 }
 
 /** The columns from which a delivery is loaded, beside its task. */
@@ -81,7 +81,7 @@ export type LoadedColumns = Pick<
   Row<typeof delivery>,
   'attempt' | 'round_from' | 'tries_left' | 'lost' | 'needs_receipt' | 'position'
 > & {
-  before_ms: number | null
+  deliver_before_left_ms: number | null
   round: number
   round_at: Date
   round_ms: number
@@ -90,7 +90,7 @@ export type LoadedColumns = Pick<
 export const loadedOf = (
   row: TaskRow & LoadedColumns,
   downstream: string,
-  leaseMs: number
+  leaseLeftMs: number
 ): LoadedDelivery => ({
   task: taskOf(row),
   downstream,
@@ -99,8 +99,8 @@ export const loadedOf = (
   triesLeft: row.tries_left,
   lost: row.lost,
   needsReceipt: row.needs_receipt,
-  leaseMs,
-  beforeMs: row.before_ms,
+  leaseLeftMs,
+  deliverBeforeLeftMs: row.deliver_before_left_ms,
   position: row.position,
   round: row.round,
   roundAt: row.round_at,

@@ -38,7 +38,7 @@ export async function promote(
 ): Promise<Promoted[]> {
   // The statement reads tasks at an older moment than the function. A worker reads a task that was not there yet.
   const rows = await sql<(PromotedColumns & Partial<TaskRow>)[]>`
-    select p.*, extract(epoch from p.deliver_before - now())::float8 * 1000 as before_ms,
+    select p.*, extract(epoch from p.deliver_before - now())::float8 * 1000 as deliver_before_left_ms,
       extract(epoch from now() - p.round_at)::float8 * 1000 as round_ms, t.*
     from promote(
       ${textArray(keys.map(key => key.downstream))}::text[], ${textArray(keys.map(key => key.orderingKey))}::text[],

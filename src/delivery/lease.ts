@@ -24,7 +24,7 @@ export interface Owned {
   downstream: LoadedDownstream
   leasedFrom: number
   expiresAt: number
-  beforeAt: number
+  deliverBeforeAt: number
   forgetAt: number
 }
 
@@ -39,8 +39,9 @@ export function ownedOf(
     delivery,
     downstream,
     leasedFrom,
-    expiresAt: leasedFrom + delivery.leaseMs,
-    beforeAt: delivery.beforeMs === null ? Infinity : leasedFrom + delivery.beforeMs,
+    expiresAt: leasedFrom + delivery.leaseLeftMs,
+    deliverBeforeAt:
+      delivery.deliverBeforeLeftMs === null ? Infinity : leasedFrom + delivery.deliverBeforeLeftMs,
     forgetAt: leasedFrom + headers.forgetMs - delivery.roundMs
   }
 }
@@ -55,7 +56,7 @@ interface LeaseDeps {
 /** The time for this attempt, ms. 0: it must not start now. */
 export function timeLeft(
   { cluster, owner, stopping, reach }: LeaseDeps,
-  { delivery, downstream, leasedFrom, expiresAt, beforeAt, forgetAt }: Owned
+  { delivery, downstream, leasedFrom, expiresAt, deliverBeforeAt, forgetAt }: Owned
 ): number {
   const now = performance.now()
   if (
@@ -65,7 +66,7 @@ export function timeLeft(
     owner.isSilent() ||
     leasedFrom < owner.since() ||
     reach.isClosed(delivery.downstream) ||
-    now >= Math.min(beforeAt, forgetAt)
+    now >= Math.min(deliverBeforeAt, forgetAt)
   )
     return 0
   const left = Math.min(downstream.limit.timeoutMs, expiresAt - leaseSafetyMs - now)

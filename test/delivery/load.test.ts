@@ -35,13 +35,21 @@ t.test('what was accepted here is what a worker would have read', async t => {
     () => null
   )
   t.ok(isRead)
-  const { leaseMs, beforeMs, roundMs, ...rest } = loaded.delivery
-  const { leaseMs: leaseLeft, beforeMs: timeLeft, roundMs: roundAge, ...restRead } = read[0]!.delivery
+  const { leaseLeftMs, deliverBeforeLeftMs, roundMs, ...rest } = loaded.delivery
+  const {
+    leaseLeftMs: leaseLater,
+    deliverBeforeLeftMs: timeLater,
+    roundMs: roundAge,
+    ...restRead
+  } = read[0]!.delivery
   t.same(rest, restRead)
   t.ok(claim.loaded!.leasedFrom <= read[0]!.leasedFrom)
   t.ok(roundAge >= roundMs && roundAge < 5_000, 'its round began with it')
-  t.ok(leaseLeft <= leaseMs && leaseLeft > leaseMs - 5_000, `${leaseLeft} of ${leaseMs} ms`)
-  t.ok(timeLeft! <= beforeMs! && timeLeft! > beforeMs! - 5_000, `${timeLeft} of ${beforeMs} ms`)
+  t.ok(leaseLater <= leaseLeftMs && leaseLater > leaseLeftMs - 5_000, `${leaseLater} of ${leaseLeftMs} ms`)
+  t.ok(
+    timeLater! <= deliverBeforeLeftMs! && timeLater! > deliverBeforeLeftMs! - 5_000,
+    `${timeLater} of ${deliverBeforeLeftMs} ms`
+  )
 })
 
 t.test('an accepted delivery is sent as it is for a second, then only as PostgreSQL knows it', async t => {
