@@ -261,7 +261,7 @@ function enqueue(deps: AcceptDeps, tasks: NewTask[], inserted: InsertResult[], l
       if (!delivery) continue
       const claim: ClaimedDelivery = { taskId: task.id, downstream: delivery.downstream, attempt: 1 }
       if (deps.hasWorker)
-        claim.loaded = { delivery: loadedOf(task, delivery, one, at), leasedFrom, isAccepted: true }
+        claim.loaded = { delivery: loadedOf(task, delivery, one, at), leasedFrom, isOwnClaim: true }
       claimed.push(claim)
     }
   }

@@ -7,7 +7,7 @@ import { waitGroup } from '../runtime/semaphore.ts'
 
 /** A claimed delivery: its attempt has a running lease. */
 export interface ClaimedDelivery extends Claim {
-  /** Set if this process has just accepted it: the data that a worker would read. */
+  /** Set if this process has just claimed it itself: the data that a worker would read. */
   loaded?: LeasedDelivery
 }
 
@@ -107,7 +107,7 @@ export function withdrawals(downstreams: Iterable<string>): Withdrawals {
   return {
     begin: ({ downstream, deliveries }) => ({
       downstream,
-      // Deliveries that were just accepted did not pass through the queue.
+      // Deliveries that this process has just claimed itself did not pass through the queue.
       deliveries: deliveries.filter(one => one.loaded || hold(downstream, one.taskId, one.attempt))
     }),
     end,

@@ -8,8 +8,8 @@ export interface LeasedDelivery {
   delivery: LoadedDelivery
   /** Start of its lease: before the statement that wrote or read it, ms of our monotonic clock. */
   leasedFrom: number
-  /** This process claimed it itself, when it was accepted or its turn came, and has not read it back. */
-  isAccepted: boolean
+  /** This process claimed it itself, when it accepted the task or when its turn came, and has not read it back. */
+  isOwnClaim: boolean
 }
 
 /** Claims of deliveries of one downstream. */
@@ -19,7 +19,7 @@ export interface ClaimedBatch {
 }
 
 /**
- * The deliveries of these claims that have not changed since. From now on this process owns them. Accepted ones are used as
+ * The deliveries of these claims that have not changed since. From now on this process owns them. Its own claims are used as
  * they are, the others are read with one SELECT. A read waits for its place in `ahead`. If `isRead` is true, the caller must
  * give the place back.
  */
@@ -29,14 +29,14 @@ export async function load(
   { downstream, deliveries }: ClaimedBatch,
   owner: () => number | null
 ): Promise<{ loaded: LeasedDelivery[]; isRead: boolean }> {
-  const accepted = deliveries.flatMap(one => one.loaded ?? [])
+  const own = deliveries.flatMap(one => one.loaded ?? [])
   const unread = deliveries.filter(one => one.loaded === undefined)
-  if (unread.length === 0) return { loaded: accepted, isRead: false }
+  if (unread.length === 0) return { loaded: own, isRead: false }
   for (let full = ahead?.full(); full; full = ahead?.full()) await full
   ahead?.enter()
   try {
     // The current number: during the wait, this process may have been called dead and have joined again.
-    return { loaded: [...accepted, ...(await read(sql, downstream, unread, owner()))], isRead: true }
+    return { loaded: [...own, ...(await read(sql, downstream, unread, owner()))], isRead: true }
   } catch (err) {
     // PostgreSQL is away: the leases end, and the dispatcher finds them.
     ahead?.leave()
@@ -59,13 +59,13 @@ async function read(
     claims.map(({ taskId, attempt }) => [taskId, attempt] as const),
     owner
   )
-  return rows.map(delivery => ({ delivery, leasedFrom, isAccepted: false }))
+  return rows.map(delivery => ({ delivery, leasedFrom, isOwnClaim: false }))
 }
 
-/** A delivery that was accepted longer ago is read before its send: another process may have stopped it. */
+/** An own claim that is older is read before its send: another process may have stopped it. */
 const trustMs = 1_000
 
-/** Deliveries that this process stopped within the last second, among those that it accepted and has not sent yet. */
+/** Deliveries that this process stopped within the last second, among those that it claimed itself and has not sent yet. */
 export interface Cancelled {
   add(taskId: string, downstream: string): void
   /** The delivery if it may be sent. Undefined if it was stopped or claimed again. */
@@ -90,7 +90,7 @@ export function cancelled(now = (): number => performance.now()): Cancelled {
     },
     confirm(sql, one, owner) {
       const { task, downstream, attempt } = one.delivery
-      if (!one.isAccepted) return one
+      if (!one.isOwnClaim) return one
       const isStopped = stoppedAt.size > 0 && stoppedAt.has(keyOf(task.id, downstream))
       if (!isStopped && now() - one.leasedFrom <= trustMs) return one
       return read(sql, downstream, [{ taskId: task.id, attempt }], owner).then(([found]) => found)

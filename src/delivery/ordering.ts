@@ -112,7 +112,7 @@ async function look(
   failpoint('promote.after_commit')
   const claimed = promoted.flatMap(({ phase, loaded, ...claim }): ClaimedDelivery[] =>
     phase === 'IN_FLIGHT'
-      ? [{ ...claim, ...(loaded && { loaded: { delivery: loaded, leasedFrom, isAccepted: true } }) }]
+      ? [{ ...claim, ...(loaded && { loaded: { delivery: loaded, leasedFrom, isOwnClaim: true } }) }]
       : []
   )
   const waiting = promoted.length - claimed.length

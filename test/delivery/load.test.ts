@@ -58,7 +58,7 @@ t.test('an accepted delivery is sent as it is for a second, then only as Postgre
   const { confirm } = cancelled(() => now)
   t.equal(confirm(sql, loaded, null), loaded, 'without a statement')
   now++
-  t.match(await confirm(sql, loaded, null), { isAccepted: false, delivery: { task: { id: claim.taskId } } })
+  t.match(await confirm(sql, loaded, null), { isOwnClaim: false, delivery: { task: { id: claim.taskId } } })
   await remove(loaded.delivery.task.taskNo)
   t.equal(await confirm(sql, loaded, null), undefined, 'another process stopped it')
 })
