@@ -30,8 +30,12 @@ type Unclaimed = 'WAITING' | 'BLOCKED'
 
 const ownerOf = (rows: readonly DeliveryRow[]): number | null => rows.find(row => row.claim)?.owner ?? null
 
-/** The CTE `delivered`: see `storingDeliveries`. */
-export const delivered = (sql: Sql, rows: readonly DeliveryRow[], unclaimed: Unclaimed) => sql` delivered as (
+/** The CTE `stored_deliveries`: see `storingDeliveries`. */
+export const storedDeliveries = (
+  sql: Sql,
+  rows: readonly DeliveryRow[],
+  unclaimed: Unclaimed
+) => sql` stored_deliveries as (
       ${storingDeliveries(sql, rows, unclaimed)}
     )`
 
@@ -84,7 +88,10 @@ export const storingDeliveries = (sql: Sql, rows: readonly DeliveryRow[], unclai
  * in the order of commits, and in one statement in the order of `rows`. A new key begins at the time in µs, so that the positions of a
  * key that was removed never decrease.
  */
-export const deliveredInOrder = (sql: Sql, rows: readonly DeliveryRow[]) => sql` wanted as materialized (
+export const storedDeliveriesInOrder = (
+  sql: Sql,
+  rows: readonly DeliveryRow[]
+) => sql` wanted as materialized (
       select *, coalesce(start_at, now() + delay_ms * interval '1 ms', now()) as start,
         row_number() over (partition by downstream, ordering_key order by ord) as nth
       from (
@@ -133,7 +140,7 @@ export const deliveredInOrder = (sql: Sql, rows: readonly DeliveryRow[]) => sql`
       from (select *, count(*) over (partition by downstream, ordering_key) as n from wanted) w
       left join keys k on k.downstream = w.downstream and k.ordering_key = w.ordering_key
       cross join lateral (select k.next - n + nth - 1 as position) p
-    ), delivered as (
+    ), stored_deliveries as (
       insert into delivery (
         task_id, downstream, status, phase, next_action_at, attempt, tries_left, lost, round_from,
         needs_receipt, ordering_key, position, deliver_before, reason, created_at, updated_at, owner
@@ -158,10 +165,10 @@ export interface Place {
   isBlocked: boolean
 }
 
-/** The column that `placesOf` reads, for a statement with deliveredInOrder. */
+/** The column that `placesOf` reads, for a statement with storedDeliveriesInOrder. */
 export const placesColumn = (sql: Sql) => sql`,
       (select string_agg(task_id || ' ' || downstream || ' ' || position || ' ' || phase, ',')
-        from delivered where position is not null) as places`
+        from stored_deliveries where position is not null) as places`
 
 /** By taskId and downstream. */
 export function placesOf(text: string | null | undefined): Map<string, Place> {

@@ -27,7 +27,7 @@ export async function insertPrepared(sql: Sql, tasks: readonly NewTask[]): Promi
   const [done] = await sql<[Done]>`
     with stored as (
       ${insertTasksCte(sql, timeless, 'PREPARED')}
-    ), delivered as (
+    ), stored_deliveries as (
       insert into prepared (
         task_id, message_code, next_action_at, check_after_ms, prepared_at, delay_ms, deliver_before
       )

@@ -2,8 +2,8 @@ import type { Sql } from './pool.ts'
 import type { Row, task } from './schema.ts'
 import { plainArray, textArray } from './arrays.ts'
 import {
-  delivered,
-  deliveredInOrder,
+  storedDeliveries,
+  storedDeliveriesInOrder,
   placesOf,
   placesColumn,
   type DeliveryRow,
@@ -129,7 +129,7 @@ export const resultSelect = (sql: Sql, tasks: readonly NewTask[]) => sql`
     select now() as now,
       (select case when count(*) < ${tasks.length} then coalesce(string_agg(id::text, ','), '') end
         from stored) as created,
-      (select string_agg(task_id || downstream, ',') from delivered where phase <> 'IN_FLIGHT') as waiting${
+      (select string_agg(task_id || downstream, ',') from stored_deliveries where phase <> 'IN_FLIGHT') as waiting${
         hasKey(tasks) ? placesColumn(sql) : sql``
       }`
 
@@ -175,13 +175,15 @@ export const insertTasksCte = (sql: Sql, tasks: readonly NewTask[], state: TaskS
 
 const hasKey = (tasks: readonly NewTask[]): boolean => tasks.some(task => task.orderingKey)
 
-/** The CTE `delivered`, and those that it needs for an orderingKey. Without a key the statement has none of the latter. */
+/** The CTE `stored_deliveries`, and those that it needs for an orderingKey. Without a key the statement has none of the latter. */
 export const insertDeliveriesCte = (
   sql: Sql,
   tasks: readonly NewTask[],
   unclaimed: 'WAITING' | 'BLOCKED' = 'WAITING'
 ) =>
-  hasKey(tasks) ? deliveredInOrder(sql, deliveriesOf(tasks)) : delivered(sql, deliveriesOf(tasks), unclaimed)
+  hasKey(tasks)
+    ? storedDeliveriesInOrder(sql, deliveriesOf(tasks))
+    : storedDeliveries(sql, deliveriesOf(tasks), unclaimed)
 
 export const deliveriesOf = (tasks: readonly NewTask[]): DeliveryRow[] =>
   tasks.flatMap(task =>

@@ -4,7 +4,7 @@ import { lowWater, untilFullLook, type LowWater } from './low-water.ts'
 import { nap } from '../runtime/repeat.ts'
 import type { DeadOwner } from '../db/owners.ts'
 import { raiseOrphans, rescueOverdue, rescueOwned, type RescueDeps, type TakenBy } from './rescue.ts'
-import { claimAndEnqueue, downstreamsBehind, isBlocked, type ScheduleDeps } from './schedule.ts'
+import { claimAndEnqueue, downstreamsBehind, areQueuesFull, type ScheduleDeps } from './schedule.ts'
 
 interface DispatcherDeps extends ScheduleDeps, RescueDeps {
   sweepMs: number
@@ -115,7 +115,7 @@ async function look(deps: DispatcherDeps, memory: Memory): Promise<number> {
     await rescueOwned(deps, one)
     memory.dead.shift()
   }
-  if (isBlocked(deps) && performance.now() - memory.lookedAt < deps.sweepMs) return roomPollMs
+  if (areQueuesFull(deps) && performance.now() - memory.lookedAt < deps.sweepMs) return roomPollMs
   memory.lookedAt = performance.now()
   // While a backlog is claimed, the other clocks wait for the next regular sweep.
   const canWait = memory.lookedAt - memory.sweptAt < deps.sweepMs && memory.trustFrom !== Infinity

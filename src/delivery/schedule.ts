@@ -61,7 +61,7 @@ export const downstreamsBehind = ({
   downstreams.map(({ name }) => name).filter(name => cluster.isBehind(name) && !cluster.isPaused(name))
 
 /** Due deliveries wait, but their queues are full: a query would be useless now. */
-export function isBlocked(deps: Pick<ScheduleDeps, 'downstreams' | 'cluster' | 'enqueuer'>): boolean {
+export function areQueuesFull(deps: Pick<ScheduleDeps, 'downstreams' | 'cluster' | 'enqueuer'>): boolean {
   const names = downstreamsBehind(deps)
   return names.length > 0 && names.every(name => deps.enqueuer.room(name) === 0)
 }
