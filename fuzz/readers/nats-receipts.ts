@@ -60,7 +60,7 @@ const valid: Script[] = [
 
 export const reader = conversationReader({
   name: 'nats-receipts',
-  module: new URL('../subjects/receipt-consumers.js', import.meta.url),
+  module: new URL('../subjects/receipt-readers.js', import.meta.url),
   options: { url: 'nats://127.0.0.1:{port}' },
   valid,
   floods: [receipt(1), receipt(1, head, 'x'.repeat(60_000)), status('100 Idle Heartbeat')]

@@ -42,7 +42,7 @@ const valid: Script[] = [
 
 export const reader = conversationReader({
   name: 'rabbitmq-receipts',
-  module: new URL('../subjects/receipt-consumers.js', import.meta.url),
+  module: new URL('../subjects/receipt-readers.js', import.meta.url),
   options: { url: 'amqp://127.0.0.1:{port}' },
   valid,
   floods: [delivered(1, 1), delivered(1, 1, 'x'.repeat(8_000)), method(1, 60, 30, short('tag'), '\x01')]

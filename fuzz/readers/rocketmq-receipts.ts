@@ -5,7 +5,7 @@ import { rocketmqReader } from '../rocketmq-conversation.ts'
 
 export const reader = rocketmqReader({
   name: 'rocketmq-receipts',
-  module: new URL('../subjects/receipt-consumers.js', import.meta.url),
+  module: new URL('../subjects/receipt-readers.js', import.meta.url),
   options: { url: 'rocketmq://127.0.0.1:{port}' },
   requests: ['greeting', 'route', 'session', 'receive', 'receive', 'receive', 'acknowledge'],
   floods: [

@@ -3,7 +3,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import type { Subject } from '../child.ts'
 import { parseBroker } from '../../src/transport/broker.ts'
 import { guard } from '../../src/transport/egress/guard.ts'
-import { consume } from '../../src/transport/kafka/receipts.ts'
+import { readReceipts } from '../../src/transport/kafka/receipts.ts'
 
 const readMs = 3_000
 /** Time after the first receipt, in which it fetches again and commits. */
@@ -29,7 +29,7 @@ export const subject: Subject<{ url: string }, { port: number }> = async ({ url 
         if (receipts++ === 0) setTimeout(() => over.abort(), afterMs)
         return 'done' as const
       }
-      const reading = consume({ broker, guard: open, log }, handle, stop.signal)
+      const reading = readReceipts({ broker, guard: open, log }, handle, stop.signal)
       await Promise.race([reading, sleep(readMs, undefined, { signal: over.signal }).catch(() => {})])
       stop.abort()
       await within('the end of reading', stopMs, reading)

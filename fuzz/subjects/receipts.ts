@@ -5,11 +5,11 @@ import { bytes } from '../mutate.ts'
 import { Finding } from '../reader.ts'
 import type { Subject } from '../child.ts'
 import { faultOf, takeReceipt } from '../../src/api/receipt.ts'
-import { handler } from '../../src/transport/receipt-consumers.ts'
-import { replyOf as ofKafka } from '../../src/transport/kafka/receipts.ts'
-import { replyOf as ofNats } from '../../src/transport/nats/receipts.ts'
-import { replyOf as ofRabbit } from '../../src/transport/rabbitmq/receipts.ts'
-import { replyOf as ofRocketmq } from '../../src/transport/rocketmq/receipts.ts'
+import { takerFor } from '../../src/transport/receipt-readers.ts'
+import { receiptOf as ofKafka } from '../../src/transport/kafka/receipts.ts'
+import { receiptOf as ofNats } from '../../src/transport/nats/receipts.ts'
+import { receiptOf as ofRabbit } from '../../src/transport/rabbitmq/receipts.ts'
+import { receiptOf as ofRocketmq } from '../../src/transport/rocketmq/receipts.ts'
 import type { ReceiptMessage } from '../../src/transport/receipts.ts'
 import { receiptResults } from '../../src/domain/types.ts'
 import { tokenHeader, tokens } from '../../src/domain/tokens.ts'
@@ -40,8 +40,8 @@ export const subject: Subject<null, ReceiptInput> = async () => ({
     }
     const take = ({ body, headers }: ReceiptMessage, from: string) =>
       takeReceipt({ receive }, body, headers[tokenHeader], from)
-    const reply = replyOf(input)
-    const verdict = await handler({ take, faultOf, log }, { scheme: 'amqp', name: 'fuzzed' })(reply)
+    const receipt = receiptOf(input)
+    const verdict = await takerFor({ take, faultOf, log }, { scheme: 'amqp', name: 'fuzzed' })(receipt)
     // No message may count as a fault of the service: it would come again for ever, and block the messages behind it.
     if (verdict !== 'done') throw new Finding('wrong', `${verdict}: ${logged.join()}`)
     const wasRefused = logged.includes('receipt.refused')
@@ -64,7 +64,7 @@ export const subject: Subject<null, ReceiptInput> = async () => ({
   }
 })
 
-function replyOf({ from, headers, body: text, isSplit }: ReceiptInput): ReceiptMessage {
+function receiptOf({ from, headers, body: text, isSplit }: ReceiptInput): ReceiptMessage {
   const body = isSplit ? Uint8Array.from(bytes(text)) : bytes(text)
   switch (from) {
     case 'rabbitmq':

@@ -67,7 +67,7 @@ const processingMs = 24 * 3_600_000
  * Takes a receipt. It checks the token by MAC, without a query, then calls the handler's hook, then makes one guarded move in the
  * shared group commit. If another move was faster it reads the delivery again. Throws Unavailable if PostgreSQL cannot write it now.
  */
-export function receiver(deps: ReceiveDeps): (request: ReceiptRequest) => Promise<ReceiveResult> {
+export function receiptTaker(deps: ReceiveDeps): (request: ReceiptRequest) => Promise<ReceiveResult> {
   const store: Store = {
     find: batcher({
       max: 200,

@@ -1,6 +1,6 @@
 // The brokers of the environment: BROKER_…, BROKERS_JSON, and those that RECEIPTS_FROM names.
 import { list, type Settings } from './settings.ts'
-import { bringsReceipts } from '../transport/receipt-consumers.ts'
+import { bringsReceipts } from '../transport/receipt-readers.ts'
 import { brokerName, brokerVariable, parseBroker, transportOf, type Broker } from '../transport/broker.ts'
 
 /** A variable `BROKER_…` overrides BROKERS_JSON. No message repeats a URL: it may hold a password. */

@@ -21,7 +21,7 @@ import { successors as openSuccessors } from '../delivery/ordering.ts'
 import { outboxAcceptor } from '../delivery/outbox.ts'
 import { deliveryHeaders } from '../delivery/headers.ts'
 import { reach as openReach, untilItMayTake } from '../delivery/reach.ts'
-import { receiver } from '../delivery/receive.ts'
+import { receiptTaker } from '../delivery/receive.ts'
 import { reconciler } from '../delivery/reconcile.ts'
 import { completer } from '../delivery/complete.ts'
 import { openCluster } from '../delivery/cluster.ts'
@@ -37,7 +37,7 @@ import { presence as openPresence } from './presence.ts'
 import { openQueue } from './queue.ts'
 import { openTracing } from './tracing.ts'
 import { runWorkers } from '../queue/worker.ts'
-import { consumeReceipts } from '../transport/receipt-consumers.ts'
+import { startReceiptReaders } from '../transport/receipt-readers.ts'
 import { tokenHeader, tokens as openTokens } from '../domain/tokens.ts'
 import { transports as openTransports } from '../transport/registry.ts'
 
@@ -185,7 +185,7 @@ export async function buildService(options: ServiceOptions): Promise<Service> {
     metrics,
     log
   })
-  const receive = receiver({ sql, handlers, tokens, complete, cluster, random, metrics, log })
+  const receive = receiptTaker({ sql, handlers, tokens, complete, cluster, random, metrics, log })
   const waiting = waiters({ sql, log })
   const api = apiCalls({
     ...options,
@@ -227,7 +227,7 @@ export async function buildService(options: ServiceOptions): Promise<Service> {
         signal: stopping.signal
       })
     : Promise.resolve()
-  const reading = await consumeReceipts({
+  const reading = await startReceiptReaders({
     brokers: roles.has('api') ? config.receiptsFrom : [],
     guard,
     take: ({ body, headers }, from) => takeReceipt(api, body, headers[tokenHeader], from),

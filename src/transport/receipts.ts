@@ -6,8 +6,8 @@ import { Failure } from './failure.ts'
 import { protocolFailure } from './judged.ts'
 import { sleep } from '../runtime/repeat.ts'
 
-/** The queue, topic, subject or stream of the receipts on each broker. */
-export const address = 'ackbox.receipts'
+/** The queue, topic, subject or stream of the receipts. RocketMQ's topic has another name: no dot is allowed there. */
+export const receiptQueue = 'ackbox.receipts'
 
 /**
  * Bytes of one message. A receipt over HTTP has at most 80 kB. A message larger than this limit ends the connection before it
@@ -27,19 +27,23 @@ export interface ReceiptMessage {
  * done: the receipt is stored, or it is useless and that is logged; it may leave the queue. later: PostgreSQL is away or we have
  * a bug; it must come again.
  */
-export type Handle = (reply: ReceiptMessage) => Promise<'done' | 'later'>
+export type TakeReceipt = (receipt: ReceiptMessage) => Promise<'done' | 'later'>
 
-export interface ReceiptConsumerDeps {
+export interface ReceiptReaderDeps {
   broker: Broker
   guard: Guard
   log: Pick<Logger, 'info' | 'warn'>
 }
 
 /**
- * Takes receipts until `signal` aborts; up to 100 are handled at a time. A message leaves the queue only after `handle` returned
+ * Takes receipts until `signal` aborts; up to 100 are handled at a time. A message leaves the queue only after `takeReceipt` returned
  * done. Reconnects for ever; a missing broker or queue is logged once, and once when it is available again.
  */
-export type Consume = (deps: ReceiptConsumerDeps, handle: Handle, signal: AbortSignal) => Promise<void>
+export type ReadReceipts = (
+  deps: ReceiptReaderDeps,
+  takeReceipt: TakeReceipt,
+  signal: AbortSignal
+) => Promise<void>
 
 /** The number of messages that are handled at a time. */
 export const atATime = 100
@@ -110,14 +114,14 @@ export function anyOf(...signals: AbortSignal[]): AbortSignal {
   return any
 }
 
-/** Handles a message until it is done. False: the signal aborted first. */
-export async function handled(
-  handle: Handle,
+/** Takes a receipt, again and again until it is done. False: the signal aborted first. */
+export async function takeUntilDone(
+  takeReceipt: TakeReceipt,
   message: ReceiptMessage,
   signal: AbortSignal
 ): Promise<boolean> {
   // An exception over one message must not stop the others.
-  while ((await handle(message).catch(() => 'later' as const)) === 'later') {
+  while ((await takeReceipt(message).catch(() => 'later' as const)) === 'later') {
     await sleep(laterMs, signal)
     if (signal.aborted) return false
   }
@@ -129,7 +133,7 @@ export async function handled(
  * A problem that stops the receipts is logged once, and once when it is over; `about` names the queue in these log lines.
  */
 export async function keepTaking(
-  log: ReceiptConsumerDeps['log'],
+  log: ReceiptReaderDeps['log'],
   about: object,
   waitMost: number,
   signal: AbortSignal,

@@ -3,7 +3,7 @@ import t from 'tap'
 import type { Applied } from '../../src/db/transitions.ts'
 import type { Sql } from '../../src/db/pool.ts'
 import { Unavailable } from '../../src/runtime/errors.ts'
-import { receiver } from '../../src/delivery/receive.ts'
+import { receiptTaker } from '../../src/delivery/receive.ts'
 import { tokens } from '../../src/domain/tokens.ts'
 import { testDb } from '../support/postgres.ts'
 import { setup, type SetupOptions } from '../support/setup.ts'
@@ -69,7 +69,7 @@ t.test('and up to a bound of number', async t => {
   const token = story.downstream.requests.at(-1)?.token
   const written: ((applied: Applied) => void)[] = []
   const record = () => new Promise<Applied>(resolve => written.push(resolve))
-  const receive = receiver({
+  const receive = receiptTaker({
     ...story,
     tokens: tokens({ current: 'a test secret' }),
     complete: Object.assign(record, { idle: () => Promise.resolve() }),

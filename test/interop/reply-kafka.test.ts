@@ -1,21 +1,21 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import t, { type Test } from 'tap'
-import { consume } from '../../src/transport/kafka/receipts.ts'
-import { address as topic, type Handle } from '../../src/transport/receipts.ts'
+import { readReceipts } from '../../src/transport/kafka/receipts.ts'
+import { receiptQueue as topic, type TakeReceipt } from '../../src/transport/receipts.ts'
 import { guard } from '../../src/transport/egress/guard.ts'
 import { broker, kafka, said, skip } from './kafka-server.ts'
 
 function running(t: Test, url: string, answer: (text: string) => 'done' | 'later' = () => 'done') {
   const { lines, log } = said()
   const seen: { text: string; headers: Record<string, string> }[] = []
-  const handle: Handle = async ({ body, headers }) => {
+  const handle: TakeReceipt = async ({ body, headers }) => {
     const text = Buffer.from(body).toString()
     seen.push({ text, headers })
     return answer(text)
   }
   const end = new AbortController()
   const gate = guard({ allow: undefined, embedded: true, deny: [] })
-  const over = consume({ broker: broker(url), guard: gate, log }, handle, end.signal)
+  const over = readReceipts({ broker: broker(url), guard: gate, log }, handle, end.signal)
   const stop = async (): Promise<number> => {
     const began = performance.now()
     end.abort()

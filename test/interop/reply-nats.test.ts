@@ -2,8 +2,8 @@ import { connect, headers as newHeaders, type NatsConnection } from '@nats-io/tr
 import { jetstream, jetstreamManager } from '@nats-io/jetstream'
 import { setTimeout as sleep } from 'node:timers/promises'
 import t, { type Test } from 'tap'
-import { consume } from '../../src/transport/nats/receipts.ts'
-import type { Handle } from '../../src/transport/receipts.ts'
+import { readReceipts } from '../../src/transport/nats/receipts.ts'
+import type { TakeReceipt } from '../../src/transport/receipts.ts'
 import { parseBroker, type Broker } from '../../src/transport/broker.ts'
 import { guard } from '../../src/transport/egress/guard.ts'
 import { freePorts, server, without } from './server.ts'
@@ -46,13 +46,13 @@ async function setup(t: Test) {
       return num_pending + num_ack_pending
     })
   const logged: string[] = []
-  const run = (handle: Handle) => {
+  const run = (handle: TakeReceipt) => {
     const stop = new AbortController()
     const log = {
       info: (_: object, message: string) => logged.push(message),
       warn: (_: object, message: string) => logged.push(message)
     }
-    const running = consume(
+    const running = readReceipts(
       {
         broker: parseBroker('nats', `nats://127.0.0.1:${port}`) as Broker,
         guard: guard({ allow: undefined, embedded: true, deny: [] }),

@@ -1,7 +1,7 @@
 import { setImmediate as turn, setTimeout as sleep } from 'node:timers/promises'
 import t, { type Test } from 'tap'
-import { consume, replyOf } from '../../src/transport/rabbitmq/receipts.ts'
-import { address as queue, type Handle, type ReceiptMessage } from '../../src/transport/receipts.ts'
+import { readReceipts, receiptOf } from '../../src/transport/rabbitmq/receipts.ts'
+import { receiptQueue as queue, type TakeReceipt, type ReceiptMessage } from '../../src/transport/receipts.ts'
 import { guard } from '../../src/transport/egress/guard.ts'
 import { broker, rabbit, said, skip, type Rabbit } from './rabbit.ts'
 import { freePorts } from './server.ts'
@@ -10,10 +10,10 @@ import { only } from '../support/only.ts'
 const allowed = () => guard({ allow: undefined, embedded: true, deny: [] })
 
 /** A consumer that runs until `stop`, or the end of the test. */
-function running(t: Test, url: string, handle: Handle, gate = allowed()) {
+function running(t: Test, url: string, handle: TakeReceipt, gate = allowed()) {
   const { lines, log } = said()
   const end = new AbortController()
-  const over = consume({ broker: broker(url), guard: gate, log }, handle, end.signal)
+  const over = readReceipts({ broker: broker(url), guard: gate, log }, handle, end.signal)
   const stop = async (): Promise<number> => {
     const began = performance.now()
     end.abort()
@@ -28,7 +28,7 @@ function running(t: Test, url: string, handle: Handle, gate = allowed()) {
 type Answer = 'done' | 'later'
 function ledger(answer: (text: string) => Answer | Promise<Answer> = () => 'done') {
   const replies: ReceiptMessage[] = []
-  const handle: Handle = async reply => {
+  const handle: TakeReceipt = async reply => {
     replies.push(reply)
     return answer(Buffer.from(reply.body).toString())
   }
@@ -252,9 +252,9 @@ t.test('headers as other clients send them', async t => {
     t: { a: 1 },
     l: ['a']
   }
-  t.strictSame(replyOf({ body: Buffer.from('{}'), headers: sent }), {
+  t.strictSame(receiptOf({ body: Buffer.from('{}'), headers: sent }), {
     body: Buffer.from('{}'),
     headers: { 'ackbox-callback-token': 'v1', b: 'bytes', n: '7', yes: 'true' }
   })
-  t.strictSame(replyOf({ body: Buffer.alloc(0) }).headers, {})
+  t.strictSame(receiptOf({ body: Buffer.alloc(0) }).headers, {})
 })

@@ -1,8 +1,8 @@
 import { Redis } from 'ioredis'
 import { setTimeout as sleep } from 'node:timers/promises'
 import t, { type Test } from 'tap'
-import { consume } from '../../src/transport/redis-stream/receipts.ts'
-import type { Handle } from '../../src/transport/receipts.ts'
+import { readReceipts } from '../../src/transport/redis-stream/receipts.ts'
+import type { TakeReceipt } from '../../src/transport/receipts.ts'
 import { parseBroker, type Broker } from '../../src/transport/broker.ts'
 import { guard } from '../../src/transport/egress/guard.ts'
 import { until } from '../support/until.ts'
@@ -33,7 +33,7 @@ async function setup(t: Test) {
     })
   const left = () => asked(client => client.xlen('ackbox.receipts'))
   const logged: string[] = []
-  const run = (handle: Handle) => {
+  const run = (handle: TakeReceipt) => {
     const stop = new AbortController()
     const say = (_: object, message: string) => logged.push(message)
     const deps = {
@@ -41,7 +41,7 @@ async function setup(t: Test) {
       guard: guard({ allow: undefined, embedded: true, deny: [] }),
       log: { info: say, warn: say }
     }
-    const done = consume(deps, handle, stop.signal)
+    const done = readReceipts(deps, handle, stop.signal)
     const end = async () => {
       stop.abort()
       await done

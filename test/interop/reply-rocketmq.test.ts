@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import t, { type Test } from 'tap'
-import { consume } from '../../src/transport/rocketmq/receipts.ts'
-import type { Handle } from '../../src/transport/receipts.ts'
+import { readReceipts } from '../../src/transport/rocketmq/receipts.ts'
+import type { TakeReceipt } from '../../src/transport/receipts.ts'
 import { parseBroker, type Broker } from '../../src/transport/broker.ts'
 import { guard } from '../../src/transport/egress/guard.ts'
 import { sendContext } from '../transport/send-context.ts'
@@ -17,7 +17,7 @@ type Answer = (text: string, times: number) => 'done' | 'later'
 function running(t: Test, url: string, answer: Answer = () => 'done') {
   const lines: string[] = []
   const seen: { text: string; token: string | undefined }[] = []
-  const handle: Handle = async ({ body, headers }) => {
+  const handle: TakeReceipt = async ({ body, headers }) => {
     const text = Buffer.from(body).toString()
     seen.push({ text, token: headers['ackbox-callback-token'] })
     return answer(text, seen.filter(each => each.text === text).length)
@@ -29,7 +29,7 @@ function running(t: Test, url: string, answer: Answer = () => 'done') {
     guard: guard({ allow: undefined, embedded: true, deny: [] }),
     log: { info: say, warn: say }
   }
-  const over = consume(deps, handle, end.signal)
+  const over = readReceipts(deps, handle, end.signal)
   const stop = async (): Promise<void> => {
     end.abort()
     await over

@@ -24,7 +24,7 @@ import { outboxAcceptor, type Outbox, type OutboxDeps } from '../../src/delivery
 import { deliveryHeaders } from '../../src/delivery/headers.ts'
 import type { TakenBy } from '../../src/delivery/rescue.ts'
 import type { Reach } from '../../src/delivery/reach.ts'
-import { receiver, type ReceiptRequest, type ReceiveResult } from '../../src/delivery/receive.ts'
+import { receiptTaker, type ReceiptRequest, type ReceiveResult } from '../../src/delivery/receive.ts'
 import { completer, type Complete } from '../../src/delivery/complete.ts'
 import { redeliver, release, remove } from '../../src/delivery/operate.ts'
 import { openCluster, type Cluster } from '../../src/delivery/cluster.ts'
@@ -237,7 +237,7 @@ export async function setup(t: Test, options: SetupOptions = {}): Promise<Story>
   const accepting: AcceptDeps = { ...writing, admission: admission(writing) }
   const accept = acceptor(accepting)
   let outboxes = 0
-  const receive = receiver({
+  const receive = receiptTaker({
     sql,
     handlers,
     tokens: issued,

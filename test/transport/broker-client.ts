@@ -1,6 +1,6 @@
 // A process that only sends to one broker, or reads receipts from it, so that its parent sees a crash.
 // Commands by IPC: { send: timeoutMs }, or { begin: true | false } to start or stop reading. It reports results and measurements.
-import { consume } from '../../src/transport/kafka/receipts.ts'
+import { readReceipts } from '../../src/transport/kafka/receipts.ts'
 import { guard } from '../../src/transport/egress/guard.ts'
 import { parseBroker, type Broker } from '../../src/transport/broker.ts'
 import { transports, type TransportName } from '../../src/transport/registry.ts'
@@ -36,7 +36,7 @@ if (what === 'receipts') {
   }
   const read = async (): Promise<void> => {
     stop = new AbortController()
-    await consume(
+    await readReceipts(
       { broker, guard: open, log: { info: say, warn: say } },
       async ({ body }) => {
         process.send?.({ receipt: Buffer.from(body).toString() })

@@ -1,7 +1,7 @@
 // A separate process with one reader of the network, so that the effect of a server on it is measured from outside.
 import { primaryOf } from '../../src/db/hosts.ts'
 import { monitor } from '../../fuzz/monitor.ts'
-import { consumeReceipts } from '../../src/transport/receipt-consumers.ts'
+import { startReceiptReaders } from '../../src/transport/receipt-readers.ts'
 import { openBackend } from '../../src/queue/backend.ts'
 import { parseBroker, type Broker } from '../../src/transport/broker.ts'
 import { guard } from '../../src/transport/egress/guard.ts'
@@ -48,7 +48,7 @@ async function sender(name: keyof typeof ways): Promise<Reader> {
 /** Receipts from a queue; PostgreSQL takes them soon or is read-only. Here a send only waits while they arrive. */
 async function receiver(name: string, scheme: string, isReadOnly = false): Promise<Reader> {
   const stop = new AbortController()
-  const { done } = await consumeReceipts({
+  const { done } = await startReceiptReaders({
     brokers: [brokerOf(name, scheme)],
     guard: egress,
     log,

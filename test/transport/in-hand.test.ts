@@ -1,8 +1,8 @@
 // The receipts that a reader may have in hand at a time.
 import t from 'tap'
 import { guard } from '../../src/transport/egress/guard.ts'
-import { consumeReceipts } from '../../src/transport/receipt-consumers.ts'
-import { type ReceiptMessage, anyOf, handled, inHand } from '../../src/transport/receipts.ts'
+import { startReceiptReaders } from '../../src/transport/receipt-readers.ts'
+import { type ReceiptMessage, anyOf, takeUntilDone, inHand } from '../../src/transport/receipts.ts'
 
 const ofBytes = (bytes: number, headers = {}): ReceiptMessage => ({ body: new Uint8Array(bytes), headers })
 
@@ -63,12 +63,12 @@ t.test('a receipt is handed over until it is done, or until nobody waits for it 
   const verdicts = ['later', 'done'] as const
   let nth = 0
   t.equal(
-    await handled(async () => verdicts[nth++] ?? 'done', ofBytes(1), new AbortController().signal),
+    await takeUntilDone(async () => verdicts[nth++] ?? 'done', ofBytes(1), new AbortController().signal),
     true
   )
   t.equal(nth, 2)
   const stop = new AbortController()
-  const handling = handled(async () => (stop.abort(), 'later'), ofBytes(1), stop.signal)
+  const handling = takeUntilDone(async () => (stop.abort(), 'later'), ofBytes(1), stop.signal)
   t.equal(await handling, false)
 })
 
@@ -78,7 +78,7 @@ t.test('a hundred receipts that must come again print no warning of a leak', asy
   process.on('warning', keep)
   t.teardown(() => process.off('warning', keep))
   const [stop, lost] = [new AbortController(), new AbortController()]
-  const { done } = await consumeReceipts({
+  const { done } = await startReceiptReaders({
     brokers: [],
     guard: guard({ allow: undefined, embedded: true, deny: [] }),
     log: { info() {}, warn() {} },
@@ -89,7 +89,7 @@ t.test('a hundred receipts that must come again print no warning of a leak', asy
   await done
   // Receipts of some brokers wait for the stop alone, those of others also for the end of their connection
   const waiting = [stop.signal, anyOf(stop.signal, lost.signal)].flatMap(signal =>
-    Array.from({ length: 100 }, () => handled(async () => 'later', ofBytes(1), signal))
+    Array.from({ length: 100 }, () => takeUntilDone(async () => 'later', ofBytes(1), signal))
   )
   await new Promise(resolve => setImmediate(resolve))
   lost.abort()

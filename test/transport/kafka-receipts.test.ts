@@ -3,7 +3,7 @@ import t from 'tap'
 import { apis, fetched, framed, kafkaDouble, recordsOf } from '../../fuzz/kafka-double.ts'
 import { parseBroker, type Broker } from '../../src/transport/broker.ts'
 import { guard } from '../../src/transport/egress/guard.ts'
-import { consume } from '../../src/transport/kafka/receipts.ts'
+import { readReceipts } from '../../src/transport/kafka/receipts.ts'
 import { until } from '../support/until.ts'
 
 t.setTimeout(120_000)
@@ -28,7 +28,7 @@ t.test('of large receipts no more are fetched than may be in hand', async t => {
   t.teardown(() => double.close())
   const stop = new AbortController()
   let seen = 0
-  const over = consume(
+  const over = readReceipts(
     {
       broker: parseBroker('kafka', `kafka://127.0.0.1:${double.port}`) as Broker,
       guard: guard({ allow: undefined, embedded: true, deny: [] }),

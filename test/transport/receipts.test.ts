@@ -3,22 +3,22 @@ import t from 'tap'
 import { faultOf, takeReceipt } from '../../src/api/receipt.ts'
 import { Unavailable } from '../../src/runtime/errors.ts'
 import type { ReceiveResult } from '../../src/delivery/receive.ts'
-import { handler } from '../../src/transport/receipt-consumers.ts'
+import { takerFor } from '../../src/transport/receipt-readers.ts'
 
 const receipt = JSON.stringify({ taskNo: 'a', messageCode: 'order.paid' })
 
 /** The verdict on a receipt with this text, and the logged events, if the service receives by `receive`. */
-async function handled(
+async function verdictOn(
   receive: () => Promise<ReceiveResult>,
   text = receipt,
   body: Uint8Array = Buffer.from(text)
 ) {
   const said: string[] = []
   const log = { info() {}, warn: (_: object, message: string) => said.push(message) }
-  const take = (reply: { body: Uint8Array }, from: string) =>
-    takeReceipt({ receive }, reply.body, undefined, from)
-  const handle = handler({ take, faultOf, log }, { scheme: 'amqp', name: 'stock' })
-  return { verdict: await handle({ body, headers: {} }), said }
+  const take = (message: { body: Uint8Array }, from: string) =>
+    takeReceipt({ receive }, message.body, undefined, from)
+  const takeQueued = takerFor({ take, faultOf, log }, { scheme: 'amqp', name: 'stock' })
+  return { verdict: await takeQueued({ body, headers: {} }), said }
 }
 
 const taken = async (): Promise<ReceiveResult> => ({
@@ -30,28 +30,28 @@ const taken = async (): Promise<ReceiveResult> => ({
 const postgres = (code: string): Error => Object.assign(new Error('of PostgreSQL'), { code })
 
 t.test('a receipt that is taken, or that its sender must mend, leaves the queue', async t => {
-  t.same(await handled(taken), { verdict: 'done', said: [] })
+  t.same(await verdictOn(taken), { verdict: 'done', said: [] })
   const refused = { verdict: 'done', said: ['receipt.refused'] }
-  t.same(await handled(async () => 'unauthorized'), refused)
-  t.same(await handled(async () => 'gone'), refused)
+  t.same(await verdictOn(async () => 'unauthorized'), refused)
+  t.same(await verdictOn(async () => 'gone'), refused)
   for (const text of ['', 'no JSON', '{"taskNo":"a","taskNo":"b"}', '{"taskNo":"a"}', '[]', '\u00ff'])
-    t.same(await handled(taken, text), refused, text)
+    t.same(await verdictOn(taken, text), refused, text)
 })
 
 t.test('a receipt that came in two packets is taken as one that came in one', async t => {
   // The client of NATS passes a Buffer for one packet and a plain Uint8Array for two.
   const joined = new TextEncoder().encode(receipt)
   t.notOk(Buffer.isBuffer(joined))
-  t.same(await handled(taken, receipt, joined), { verdict: 'done', said: [] })
+  t.same(await verdictOn(taken, receipt, joined), { verdict: 'done', said: [] })
 })
 
 t.test('a receipt that nobody can write now stays in the queue', async t => {
-  const rejects = (err: Error) => handled(() => Promise.reject(err))
+  const rejects = (err: Error) => verdictOn(() => Promise.reject(err))
   t.same(await rejects(new Unavailable()), { verdict: 'later', said: [] }, 'nor is each said in an outage')
 })
 
 t.test('a bug of ours, or a PostgreSQL that lacks a right or a table, loses no receipt', async t => {
-  const rejects = (err: Error) => handled(() => Promise.reject(err))
+  const rejects = (err: Error) => verdictOn(() => Promise.reject(err))
   for (const err of [new TypeError('a bug'), postgres('XX000'), postgres('42501'), postgres('42P01')])
     t.same(await rejects(err), { verdict: 'later', said: ['receipt.failed'] }, String(err))
 })

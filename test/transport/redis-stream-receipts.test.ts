@@ -1,7 +1,7 @@
 // The reader of receipts against a real Redis, while PostgreSQL is slow.
 import { Redis } from 'ioredis'
 import t from 'tap'
-import { consume } from '../../src/transport/redis-stream/receipts.ts'
+import { readReceipts } from '../../src/transport/redis-stream/receipts.ts'
 import { parseBroker, type Broker } from '../../src/transport/broker.ts'
 import { guard } from '../../src/transport/egress/guard.ts'
 import { ownRedis } from '../support/redis.ts'
@@ -19,7 +19,7 @@ t.test('of large receipts few are in hand at a time, and all are handled', async
   let inHand = 0
   let mostInHand = 0
   const stop = new AbortController()
-  const over = consume(
+  const over = readReceipts(
     {
       broker: parseBroker('redis-stream', redis.url) as Broker,
       guard: guard({ allow: undefined, embedded: true, deny: [] }),

@@ -6,8 +6,8 @@ import t, { type Test } from 'tap'
 import { gzipSync } from 'node:zlib'
 import { parseBroker, type Broker } from '../../src/transport/broker.ts'
 import { guard } from '../../src/transport/egress/guard.ts'
-import { consume } from '../../src/transport/rocketmq/receipts.ts'
-import type { Handle } from '../../src/transport/receipts.ts'
+import { readReceipts } from '../../src/transport/rocketmq/receipts.ts'
+import type { TakeReceipt } from '../../src/transport/receipts.ts'
 import { until } from '../support/until.ts'
 import { proxyOf, type ScriptedProxy } from './rocketmq-proxy.ts'
 
@@ -18,13 +18,13 @@ t.setTimeout(120_000)
 function reading(t: Test, { port }: ScriptedProxy, handle: (text: string) => Promise<'done' | 'later'>) {
   const said: string[] = []
   const seen: { text: string; headers: Record<string, string> }[] = []
-  const taken: Handle = async ({ body, headers }) => {
+  const taken: TakeReceipt = async ({ body, headers }) => {
     const text = Buffer.from(body).toString()
     seen.push({ text, headers })
     return handle(text)
   }
   const end = new AbortController()
-  const over = consume(
+  const over = readReceipts(
     {
       broker: parseBroker('rocketmq', `rocketmq://127.0.0.1:${port}`) as Broker,
       guard: guard({ allow: undefined, embedded: true, deny: [] }),

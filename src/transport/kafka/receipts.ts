@@ -11,13 +11,13 @@ import { untilAborted, waitAtMost } from '../../runtime/with-timeout.ts'
 import { outcomeOf } from './failure.ts'
 import { kafkaLink, linkOptions, type KafkaLink } from './connection.ts'
 import {
-  address as topic,
-  type Consume,
-  type Handle,
+  receiptQueue as topic,
+  type ReadReceipts,
+  type TakeReceipt,
   type ReceiptMessage,
-  type ReceiptConsumerDeps,
+  type ReceiptReaderDeps,
   anyOf,
-  handled,
+  takeUntilDone,
   inHand,
   keepTaking,
   type InHand
@@ -35,12 +35,12 @@ const joinMs = 60_000
 type Stream = MessagesStream<Buffer, Buffer, Buffer, Buffer>
 
 /** Reads as the group `ackbox`, from the beginning of the topic if the group has no offsets yet. */
-export const consume: Consume = async (deps, handle, signal) => {
+export const readReceipts: ReadReceipts = async (deps, takeReceipt, signal) => {
   const { broker, log } = deps
   const hand = inHand()
   await keepTaking(log, { broker: broker.name, topic }, waitMost, signal, async onReady => {
     try {
-      await took(deps, handle, hand, signal, onReady)
+      await took(deps, takeReceipt, hand, signal, onReady)
       return 'connection_closed'
     } catch (error) {
       return outcomeOf(error).reason
@@ -50,8 +50,8 @@ export const consume: Consume = async (deps, handle, signal) => {
 
 /** Takes records until the stream ends or fails, or the signal aborts. */
 async function took(
-  deps: ReceiptConsumerDeps,
-  handle: Handle,
+  deps: ReceiptReaderDeps,
+  takeReceipt: TakeReceipt,
   hand: InHand,
   signal: AbortSignal,
   onReady: () => void
@@ -78,7 +78,7 @@ async function took(
     if (!stream) return
     onReady()
     const committing = committer(consumer, done, either)
-    const taking = take(stream, handle, hand, done, either)
+    const taking = take(stream, takeReceipt, hand, done, either)
     // The loser of the race may still fail later.
     taking.catch(() => {})
     committing.catch(() => {})
@@ -93,7 +93,7 @@ async function took(
   }
 }
 
-function open({ broker, guard }: ReceiptConsumerDeps): {
+function open({ broker, guard }: ReceiptReaderDeps): {
   consumer: Consumer
   link: KafkaLink
   forget: () => void
@@ -134,7 +134,7 @@ function ownCalls(consumer: Consumer, link: KafkaLink): void {
 
 async function take(
   stream: AsyncIterable<Message>,
-  handle: Handle,
+  takeReceipt: TakeReceipt,
   hand: InHand,
   done: Progress,
   signal: AbortSignal
@@ -143,10 +143,10 @@ async function take(
     if (signal.aborted) return
     const { partition, offset } = message
     if (!done.begin(partition, offset)) continue
-    const reply = replyOf(message)
+    const receipt = receiptOf(message)
     // The offset is not committed before the receipt is done.
-    hand.begin(reply, async () => {
-      if (await handled(handle, reply, signal)) done.end(partition, offset)
+    hand.begin(receipt, async () => {
+      if (await takeUntilDone(takeReceipt, receipt, signal)) done.end(partition, offset)
     })
     while (hand.room() === 0 && !signal.aborted) await untilAborted(signal, hand.oneEnded())
   }
@@ -172,7 +172,7 @@ async function commit(consumer: Consumer, done: Progress): Promise<void> {
   await consumer.commit({ offsets: offsets.map(each => ({ ...each, topic, leaderEpoch: -1 })) })
 }
 
-export function replyOf({ value, headers }: Pick<Message, 'value' | 'headers'>): ReceiptMessage {
+export function receiptOf({ value, headers }: Pick<Message, 'value' | 'headers'>): ReceiptMessage {
   const texts: Record<string, string> = {}
   for (const [name, text] of headers) texts[String(name).toLowerCase()] = String(text ?? '')
   // A copy: a slice would keep the whole answer in memory.

@@ -4,10 +4,10 @@ import { untilAborted, waitAtMost } from '../../runtime/with-timeout.ts'
 import { Failure } from '../failure.ts'
 import { natsFailure, natsLink } from './connection.ts'
 import {
-  address,
+  receiptQueue,
   messageMost,
-  type Consume,
-  type Handle,
+  type ReadReceipts,
+  type TakeReceipt,
   type ReceiptMessage,
   atATime,
   inHand,
@@ -19,7 +19,7 @@ import { sleep } from '../../runtime/repeat.ts'
 
 const durable = 'ackbox'
 const restMs = 1_000
-// Longer than `handle` takes. A message that is not acknowledged by then comes again.
+// Longer than `takeReceipt` takes. A message that is not acknowledged by then comes again.
 const ackWaitMs = 60_000
 // Times after an abort: for the messages being handled, and for everything.
 const finishMs = 500
@@ -31,7 +31,7 @@ const askMs = 5_000
  * Receipts from a durable pull consumer of the stream that holds the subject. The operator creates the stream; the
  * consumer is created here if it does not exist.
  */
-export const consume: Consume = async (deps, handle, signal) => {
+export const readReceipts: ReadReceipts = async (deps, takeReceipt, signal) => {
   const link = natsLink(deps.broker, deps, messageMost)
   // Receipts in hand may still be acknowledged, until `closeMs` is over.
   const over = new AbortController()
@@ -50,7 +50,7 @@ export const consume: Consume = async (deps, handle, signal) => {
       const consumer = await consumerOf(client)
       if (trouble !== undefined) deps.log.info({ broker: deps.broker.name }, 'receipts.available')
       trouble = undefined
-      await takeAll(consumer, client, handle, signal, hand, ask)
+      await takeAll(consumer, client, takeReceipt, signal, hand, ask)
     } catch (error) {
       if (signal.aborted) break
       if (error instanceof TooMuch) {
@@ -73,14 +73,14 @@ export const consume: Consume = async (deps, handle, signal) => {
 
 async function consumerOf(client: NatsConnection): Promise<Consumer> {
   const manager = await jetstreamManager(client, { checkAPI: false })
-  const stream = await manager.streams.find(address)
+  const stream = await manager.streams.find(receiptQueue)
   try {
     await manager.consumers.info(stream, durable)
   } catch (error) {
     if (!isMissing(error)) throw error
     await manager.consumers.add(stream, {
       durable_name: durable,
-      filter_subject: address,
+      filter_subject: receiptQueue,
       ack_policy: AckPolicy.Explicit,
       ack_wait: ackWaitMs * 1_000_000,
       max_ack_pending: 1_000,
@@ -94,7 +94,7 @@ async function consumerOf(client: NatsConnection): Promise<Consumer> {
 async function takeAll(
   consumer: Consumer,
   client: NatsConnection,
-  handle: Handle,
+  takeReceipt: TakeReceipt,
   signal: AbortSignal,
   hand: InHand,
   ask: { most: number }
@@ -112,8 +112,8 @@ async function takeAll(
       if (signal.aborted) stop()
       try {
         for await (const message of messages) {
-          const reply = replyOf(message)
-          hand.begin(reply, () => take(message, reply, handle))
+          const receipt = receiptOf(message)
+          hand.begin(receipt, () => take(message, receipt, takeReceipt))
         }
       } finally {
         signal.removeEventListener('abort', stop)
@@ -125,10 +125,10 @@ async function takeAll(
   }
 }
 
-async function take(message: JsMsg, reply: ReceiptMessage, handle: Handle): Promise<void> {
+async function take(message: JsMsg, receipt: ReceiptMessage, takeReceipt: TakeReceipt): Promise<void> {
   try {
     // An exception over one message must not stop the others.
-    const verdict = await handle(reply).catch(() => 'later' as const)
+    const verdict = await takeReceipt(receipt).catch(() => 'later' as const)
     if (verdict === 'done') message.ack()
     else message.nak(laterMs)
   } catch {
@@ -137,7 +137,7 @@ async function take(message: JsMsg, reply: ReceiptMessage, handle: Handle): Prom
 }
 
 /** The client throws on an invalid header. The receipt then has no token: it is refused, and that is logged. */
-export function replyOf(message: Pick<JsMsg, 'data' | 'headers'>): ReceiptMessage {
+export function receiptOf(message: Pick<JsMsg, 'data' | 'headers'>): ReceiptMessage {
   const texts: Record<string, string> = {}
   try {
     const { headers } = message
@@ -154,6 +154,6 @@ const isMissing = (error: unknown): boolean =>
 
 function consumerFailure(error: unknown): { reason: string } {
   if (error instanceof Error && /no stream matches subject|stream not found/.test(error.message))
-    return { reason: `target_missing: no stream has ${address}` }
+    return { reason: `target_missing: no stream has ${receiptQueue}` }
   return natsFailure(error)
 }

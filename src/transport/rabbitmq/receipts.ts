@@ -3,12 +3,12 @@ import { untilAborted, waitAtMost } from '../../runtime/with-timeout.ts'
 import { Failure, failureOf } from '../failure.ts'
 import { brokenBy, codeOf, dial } from './dial.ts'
 import {
-  address as queue,
+  receiptQueue as queue,
   messageMost,
-  type Consume,
-  type Handle,
+  type ReadReceipts,
+  type TakeReceipt,
   type ReceiptMessage,
-  type ReceiptConsumerDeps,
+  type ReceiptReaderDeps,
   atATime,
   inHand,
   keepTaking,
@@ -24,7 +24,7 @@ const settleMs = 5_000
 const waitMost = 15_000
 
 /** Reads a durable queue. Creates it if it is missing and the user may. Unacknowledged messages return when the connection ends. */
-export const consume: Consume = async (deps, handle, signal) => {
+export const readReceipts: ReadReceipts = async (deps, takeReceipt, signal) => {
   const { broker, log } = deps
   let host = 0
   let prefetch = atATime
@@ -38,7 +38,7 @@ export const consume: Consume = async (deps, handle, signal) => {
       host = dialed.host
       const { connection, address } = dialed
       const ready = (): void => onReady({ address })
-      reason = await took(deps, connection, handle, hand, prefetch, signal, ready)
+      reason = await took(deps, connection, takeReceipt, hand, prefetch, signal, ready)
     } catch (error) {
       wasTooMuch = error instanceof TooMuch
       reason = failureOf(error).reason
@@ -52,9 +52,9 @@ export const consume: Consume = async (deps, handle, signal) => {
 
 /** Takes messages until the connection or its channel ends, or the signal aborts. Returns the reason. */
 async function took(
-  deps: ReceiptConsumerDeps,
+  deps: ReceiptReaderDeps,
   connection: Connection,
-  handle: Handle,
+  takeReceipt: TakeReceipt,
   hand: InHand,
   prefetch: number,
   signal: AbortSignal,
@@ -78,9 +78,9 @@ async function took(
       // Messages after a flood are not taken, and come again.
       if (signal.aborted || !consuming || flood.signal.aborted) return
       const { channel } = consuming
-      const reply = replyOf(message)
+      const receipt = receiptOf(message)
       try {
-        hand.begin(reply, () => answer(deps, channel, message.deliveryTag, reply, handle, signal))
+        hand.begin(receipt, () => answer(deps, channel, message.deliveryTag, receipt, takeReceipt, signal))
       } catch (error) {
         flood.abort(error)
       }
@@ -145,16 +145,16 @@ async function open(connection: Connection): Promise<Channel> {
 }
 
 async function answer(
-  { broker, log }: ReceiptConsumerDeps,
+  { broker, log }: ReceiptReaderDeps,
   channel: Channel,
   deliveryTag: number,
-  reply: ReceiptMessage,
-  handle: Handle,
+  receipt: ReceiptMessage,
+  takeReceipt: TakeReceipt,
   signal: AbortSignal
 ): Promise<void> {
   let result: 'done' | 'later' = 'later'
   try {
-    result = await handle(reply)
+    result = await takeReceipt(receipt)
   } catch (err) {
     log.warn({ err, broker: broker.name, queue }, 'receipt.failed')
   }
@@ -168,7 +168,7 @@ async function answer(
   }
 }
 
-export function replyOf({ body, headers = {} }: Pick<AsyncMessage, 'body' | 'headers'>): ReceiptMessage {
+export function receiptOf({ body, headers = {} }: Pick<AsyncMessage, 'body' | 'headers'>): ReceiptMessage {
   const texts: Record<string, string> = {}
   const all: [string, unknown][] = Object.entries(headers)
   for (const [name, value] of all) {

@@ -3,14 +3,14 @@ import { untilAborted, waitAtMost } from '../../runtime/with-timeout.ts'
 import { Failure } from '../failure.ts'
 import { link } from '../connection.ts'
 import {
-  address,
+  receiptQueue,
   heldMost,
-  type Consume,
-  type Handle,
+  type ReadReceipts,
+  type TakeReceipt,
   type ReceiptMessage,
   anyOf,
   atATime,
-  handled,
+  takeUntilDone,
   inHand,
   laterMs,
   type InHand
@@ -39,7 +39,7 @@ interface Entry {
  * Receipts from a consumer group of the stream. Both are created if they do not exist. Field `body` is the receipt, every other
  * field a header. An entry is acknowledged and deleted once it is handled. Needs Redis 6.2.
  */
-export const consume: Consume = async ({ broker, guard, log }, handle, signal) => {
+export const readReceipts: ReadReceipts = async ({ broker, guard, log }, takeReceipt, signal) => {
   const way = link(broker, { guard, log }, opener(broker, { bytes: heldMost, items: itemsMost }))
   let trouble: string | undefined
   const hand = inHand()
@@ -50,7 +50,7 @@ export const consume: Consume = async ({ broker, guard, log }, handle, signal) =
       await makeGroup(connection)
       if (trouble !== undefined) log.info({ broker: broker.name }, 'receipts.available')
       trouble = undefined
-      await takeAll(connection, handle, hand, signal, ask)
+      await takeAll(connection, takeReceipt, hand, signal, ask)
     } catch (error) {
       if (signal.aborted) break
       // The entries may have had more bytes than may be held: fewer at a time now, and more again after each successful read.
@@ -71,7 +71,7 @@ export const consume: Consume = async ({ broker, guard, log }, handle, signal) =
 
 async function makeGroup({ redis }: RedisConnection): Promise<void> {
   try {
-    await redis.call('XGROUP', 'CREATE', address, group, '0', 'MKSTREAM')
+    await redis.call('XGROUP', 'CREATE', receiptQueue, group, '0', 'MKSTREAM')
   } catch (error) {
     if (!(error instanceof Error && error.message.startsWith('BUSYGROUP'))) throw error
   }
@@ -80,7 +80,7 @@ async function makeGroup({ redis }: RedisConnection): Promise<void> {
 /** Takes entries until the signal aborts. Rejects when the connection is gone. */
 async function takeAll(
   { redis }: RedisConnection,
-  handle: Handle,
+  takeReceipt: TakeReceipt,
   hand: InHand,
   signal: AbortSignal,
   ask: { most: number }
@@ -93,11 +93,11 @@ async function takeAll(
   let from = '0'
   const acknowledge = async ({ id }: Entry): Promise<void> => {
     // Both or neither: an entry that is acknowledged but not deleted would stay for ever.
-    await redis.multi().xack(address, group, id).xdel(address, id).exec()
+    await redis.multi().xack(receiptQueue, group, id).xdel(receiptQueue, id).exec()
   }
   const take = async (entry: Entry): Promise<void> => {
     try {
-      if (await handled(handle, entry.message, either)) await acknowledge(entry)
+      if (await takeUntilDone(takeReceipt, entry.message, either)) await acknowledge(entry)
     } catch (error) {
       lost.abort(error)
     } finally {
@@ -122,7 +122,7 @@ async function takeAll(
       if (performance.now() >= nextClaim) {
         const claim = [
           'XAUTOCLAIM',
-          address,
+          receiptQueue,
           group,
           consumer,
           String(idleMs),
@@ -143,7 +143,7 @@ async function takeAll(
         'COUNT',
         String(room),
         'STREAMS',
-        address
+        receiptQueue
       ] as const
       // RESP3 returns the name and its entries, RESP2 a list of such pairs.
       const [first, list] = listOf(await redis.callBuffer(...reading, from))

@@ -4,12 +4,12 @@ import { untilAborted, waitAtMost } from '../../runtime/with-timeout.ts'
 import { protocolFailure } from '../judged.ts'
 import {
   messageMost,
-  type Consume,
-  type Handle,
+  type ReadReceipts,
+  type TakeReceipt,
   type ReceiptMessage,
   anyOf,
   atATime,
-  handled,
+  takeUntilDone,
   inHand,
   keepTaking,
   TooMuch,
@@ -44,7 +44,7 @@ const propertiesMost = 1_000
  * Reads as the consumer group `ackbox`. A message stays invisible to others while it is handled here: RocketMQ counts the
  * deliveries of a message, and sets it aside after the last one.
  */
-export const consume: Consume = async (deps, handle, signal) => {
+export const readReceipts: ReadReceipts = async (deps, takeReceipt, signal) => {
   const { broker, log } = deps
   const proxies = proxiesOf(deps.guard, broker, messageMost + wrapped)
   const hand = inHand()
@@ -63,7 +63,7 @@ export const consume: Consume = async (deps, handle, signal) => {
         return undefined
       }
       try {
-        await takeAll(consumer, handle, hand, batch, signal, onReady)
+        await takeAll(consumer, takeReceipt, hand, batch, signal, onReady)
         return undefined
       } finally {
         consumer.close()
@@ -81,7 +81,7 @@ const tooLarge = protocolFailure(`a message of more than ${messageMost} bytes`).
 /** Takes messages until the signal aborts, the route changes, or a proxy is gone. */
 async function takeAll(
   { sources, over }: Consumer,
-  handle: Handle,
+  takeReceipt: TakeReceipt,
   hand: InHand,
   batch: () => number,
   signal: AbortSignal,
@@ -105,8 +105,8 @@ async function takeAll(
       try {
         await source.receive(most, either, (message, taken) => {
           isEmpty = false
-          const reply = replyOf(message)
-          hand.begin(reply, () => take(reply, taken, handle, either))
+          const receipt = receiptOf(message)
+          hand.begin(receipt, () => take(receipt, taken, takeReceipt, either))
         })
         onReady()
       } finally {
@@ -131,14 +131,14 @@ async function takeAll(
 async function take(
   message: ReceiptMessage,
   taken: Taken,
-  handle: Handle,
+  takeReceipt: TakeReceipt,
   signal: AbortSignal
 ): Promise<void> {
   const keeping = setInterval(() => void taken.keep().catch(() => {}), keepMs)
   const letGo = (): void => clearInterval(keeping)
   signal.addEventListener('abort', letGo, { once: true })
   try {
-    if (await handled(handle, message, signal)) await taken.acknowledge()
+    if (await takeUntilDone(takeReceipt, message, signal)) await taken.acknowledge()
   } catch {
     // The proxy is gone: the message comes again.
   } finally {
@@ -148,7 +148,7 @@ async function take(
 }
 
 /** If a message has too many properties, none is read. The receipt then has no token: it is refused, and that is logged. */
-export function replyOf(message: MessageOfTopic): ReceiptMessage {
+export function receiptOf(message: MessageOfTopic): ReceiptMessage {
   const headers: Record<string, string> = {}
   const properties = message.getUserPropertiesMap()
   if (properties.getLength() <= propertiesMost)

@@ -1,12 +1,12 @@
 // The reader of receipts, as in the worker: it reads from a hostile broker for a while, and then stops.
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Subject } from '../child.ts'
-import type { Consume } from '../../src/transport/receipts.ts'
+import type { ReadReceipts } from '../../src/transport/receipts.ts'
 import { parseBroker } from '../../src/transport/broker.ts'
 import { guard } from '../../src/transport/egress/guard.ts'
 
 /** Loaded at the start, so that the libraries do not count in the measurements. */
-const readers: Record<string, () => Promise<{ consume: Consume }>> = {
+const readers: Record<string, () => Promise<{ readReceipts: ReadReceipts }>> = {
   amqp: () => import('../../src/transport/rabbitmq/receipts.ts'),
   kafka: () => import('../../src/transport/kafka/receipts.ts'),
   nats: () => import('../../src/transport/nats/receipts.ts'),
@@ -18,7 +18,7 @@ const stopMs = 5_000
 export const subject: Subject<{ url: string }, { port: number }> = async ({ url }) => {
   const load = readers[url.slice(0, url.indexOf(':'))]
   if (!load) throw new Error(`no reader of receipts for ${url}`)
-  const { consume } = await load()
+  const { readReceipts } = await load()
   const open = guard({ allow: undefined, embedded: true, deny: [] })
   return {
     async play({ port }, within) {
@@ -32,7 +32,7 @@ export const subject: Subject<{ url: string }, { port: number }> = async ({ url 
         receipts++
         return 'done' as const
       }
-      const reading = consume({ broker, guard: open, log }, handle, stop.signal)
+      const reading = readReceipts({ broker, guard: open, log }, handle, stop.signal)
       await Promise.race([reading, sleep(readMs)])
       stop.abort()
       await within('the end of reading', stopMs, reading)

@@ -1,10 +1,10 @@
 import { setMaxListeners } from 'node:events'
 import { isMissingPackage, SetupError } from '../runtime/errors.ts'
 import { transportOf, type Broker, type BrokerTransport } from './broker.ts'
-import type { Consume, Handle, ReceiptMessage, ReceiptConsumerDeps } from './receipts.ts'
+import type { ReadReceipts, TakeReceipt, ReceiptMessage, ReceiptReaderDeps } from './receipts.ts'
 
 /** Each is loaded when a broker of its transport is named. A new one needs a file, and a line here. */
-const consumers: Partial<Record<BrokerTransport, () => Promise<{ consume: Consume }>>> = {
+const readers: Partial<Record<BrokerTransport, () => Promise<{ readReceipts: ReadReceipts }>>> = {
   rabbitmq: () => import('./rabbitmq/receipts.ts'),
   kafka: () => import('./kafka/receipts.ts'),
   nats: () => import('./nats/receipts.ts'),
@@ -12,12 +12,12 @@ const consumers: Partial<Record<BrokerTransport, () => Promise<{ consume: Consum
   'redis-stream': () => import('./redis-stream/receipts.ts')
 }
 
-export const bringsReceipts = (transport: BrokerTransport): boolean => Object.hasOwn(consumers, transport)
+export const bringsReceipts = (transport: BrokerTransport): boolean => Object.hasOwn(readers, transport)
 
-export interface ReceiptConsumersOptions extends Omit<ReceiptConsumerDeps, 'broker'> {
+export interface ReceiptReadersOptions extends Omit<ReceiptReaderDeps, 'broker'> {
   brokers: readonly Broker[]
   /** Takes one receipt, as /callback does. Rejects on a wrong receipt, an outage or a bug; `faultOf` distinguishes them. */
-  take(reply: ReceiptMessage, from: string): Promise<unknown>
+  take(receipt: ReceiptMessage, from: string): Promise<unknown>
   /** The cause of a rejection of `take`. The receipt comes again, unless the fault is the sender's. */
   faultOf(err: unknown): 'sender' | 'database' | 'ours'
   signal: AbortSignal
@@ -27,16 +27,16 @@ export interface ReceiptConsumersOptions extends Omit<ReceiptConsumerDeps, 'brok
  * Reads the receipts of all brokers until the signal aborts; then `done` resolves. A refused receipt is logged, and never
  * comes again.
  */
-export async function consumeReceipts({
+export async function startReceiptReaders({
   brokers,
   signal,
   ...deps
-}: ReceiptConsumersOptions): Promise<{ done: Promise<unknown> }> {
+}: ReceiptReadersOptions): Promise<{ done: Promise<unknown> }> {
   setMaxListeners(0, signal) // one for each receipt that must come again
   const loaded = await Promise.all(
     brokers.map(async broker => {
       try {
-        return { broker, consume: (await consumers[transportOf(broker.scheme)]?.())?.consume }
+        return { broker, readReceipts: (await readers[transportOf(broker.scheme)]?.())?.readReceipts }
       } catch (err) {
         if (!isMissingPackage(err)) throw err
         throw new SetupError(
@@ -45,20 +45,20 @@ export async function consumeReceipts({
       }
     })
   )
-  const running = loaded.map(({ broker, consume }) =>
-    consume?.({ broker, ...deps }, handler(deps, broker), signal)
+  const running = loaded.map(({ broker, readReceipts }) =>
+    readReceipts?.({ broker, ...deps }, takerFor(deps, broker), signal)
   )
   return { done: Promise.all(running.map(each => each ?? Promise.resolve())) }
 }
 
 /** Takes a receipt. It leaves the queue depending on the answer that /callback would give. */
-export function handler(
-  { take, faultOf, log }: Pick<ReceiptConsumersOptions, 'take' | 'faultOf' | 'log'>,
+export function takerFor(
+  { take, faultOf, log }: Pick<ReceiptReadersOptions, 'take' | 'faultOf' | 'log'>,
   broker: Pick<Broker, 'scheme' | 'name'>
-): Handle {
-  return async reply => {
+): TakeReceipt {
+  return async receipt => {
     try {
-      await take(reply, `${broker.scheme}://${broker.name}`)
+      await take(receipt, `${broker.scheme}://${broker.name}`)
       return 'done'
     } catch (err) {
       const fault = faultOf(err)
