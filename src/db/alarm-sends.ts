@@ -200,8 +200,8 @@ export async function postponeAlarmGroup(
 }
 
 /** Removes channels without a setting. Alarms that no channel has sent are handed out again. Returns their number. */
-export async function releaseUnknownChannels(sql: Sql, channels: readonly string[]): Promise<number> {
-  const [row] = await sql<[{ released: number }]>`
+export async function removeUnknownChannels(sql: Sql, channels: readonly string[]): Promise<number> {
+  const [row] = await sql<[{ handed_out: number }]>`
     with known as (select unnest(${textArray(channels)}::text[]) as name),
     gone as (
       delete from alarm_send s where s.channel not in (select name from known)
@@ -210,12 +210,12 @@ export async function releaseUnknownChannels(sql: Sql, channels: readonly string
       delete from alarm_group g where g.channel not in (select name from known)
     ), limits as (
       delete from alarm_channel c where c.name not in (select name from known)
-    ), released as (
+    ), handed_out as (
       update alarm a set next_action_at = now() from (select distinct * from gone) g
       where a.task_id = g.task_id and a.downstream = g.downstream and a.attempt = g.attempt and a.kind = g.kind
         and a.sent_at is null
       returning 1
     )
-    select count(*)::int as released from released`
-  return row.released
+    select count(*)::int as handed_out from handed_out`
+  return row.handed_out
 }

@@ -110,7 +110,7 @@ function failed(log: Logger, err: unknown): void {
 async function look(deps: DependentsDeps, tasks: { ids: string[]; ended: string[] }): Promise<void> {
   for (let from = lowestUuid; tasks.ids.length + tasks.ended.length > 0;) {
     const found = await findDependents(deps.sql, tasks, from, lookedAtOnce)
-    await settle(deps, found)
+    await moveDependents(deps, found)
     const last = found.at(-1)
     if (!last || found.length < lookedAtOnce) return
     from = last.taskId
@@ -118,7 +118,7 @@ async function look(deps: DependentsDeps, tasks: { ids: string[]; ended: string[
 }
 
 /** First the moves, then the rows of `dependency`: after a crash in between, the next look closes them. */
-async function settle(
+async function moveDependents(
   { sql, complete, promote, wake, log }: DependentsDeps,
   found: Dependent[]
 ): Promise<void> {

@@ -188,14 +188,14 @@ async function end(
   return readBrief(sql, taskNo)
 }
 
-interface ReleaseDeps {
+interface ReleaseHeldKeyDeps {
   sql: Sql
   promote: (keys: readonly OrderingKey[]) => void
 }
 
 /** Releases a key that a FAILED delivery holds. That delivery is then out of order. `audit` is called before a change. */
-export async function release(
-  { sql, promote }: ReleaseDeps,
+export async function releaseHeldKey(
+  { sql, promote }: ReleaseHeldKeyDeps,
   key: OrderingKey,
   audit: () => Promise<void>
 ): Promise<Passed | 'not_held' | 'not_found'> {

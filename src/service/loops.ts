@@ -4,7 +4,7 @@ import type { Config } from './config.ts'
 import { openChannels } from '../alarm/open-channels.ts'
 import type { AlarmChannel } from '../alarm/types.ts'
 import { routeAlarms, sendDueMessage } from '../alarm/tell.ts'
-import { releaseUnknownChannels } from '../db/alarm-sends.ts'
+import { removeUnknownChannels } from '../db/alarm-sends.ts'
 import { sweepAlarms, type AlarmKey } from '../db/alarms.ts'
 import { primaryUrl } from '../db/hosts.ts'
 import { isInfrastructure, locatePrimary, type Sql } from '../db/pool.ts'
@@ -203,11 +203,11 @@ async function tellLoop(
   await channel.close()
 }
 
-/** Alarms for a channel that was renamed or removed are released, so that other channels get them. */
+/** Alarms for a channel that was renamed or removed are handed out again, so that other channels get them. */
 async function unknownChannels({ sql, log }: LoopsOptions, channels: AlarmChannel[]): Promise<void> {
-  const released = await releaseUnknownChannels(
+  const handedOut = await removeUnknownChannels(
     sql,
     channels.map(({ name }) => name)
   )
-  if (released > 0) log.info({ released }, 'alarm.released')
+  if (handedOut > 0) log.info({ released: handedOut }, 'alarm.released')
 }

@@ -19,7 +19,7 @@ import type { Complete } from '../delivery/complete.ts'
 import type { Dispatcher } from '../delivery/dispatcher.ts'
 import type { Cancelled } from '../delivery/load.ts'
 import type { Successors } from '../delivery/ordering.ts'
-import { push, redeliver, release, remove, settle, type WriteAudit } from '../delivery/operate.ts'
+import { push, redeliver, releaseHeldKey, remove, settle, type WriteAudit } from '../delivery/operate.ts'
 import type { Registry } from '../handler/load.ts'
 
 export interface OperatorCallsOptions {
@@ -118,7 +118,7 @@ export function operatorCalls(options: OperatorCallsOptions): OperatorCalls {
     stopOperation: request => stopOperation(sql, request),
     release: (key, who) =>
       answered(
-        release({ sql, promote: options.successors.promote }, key, () =>
+        releaseHeldKey({ sql, promote: options.successors.promote }, key, () =>
           writeAudit(sql, { who, what: 'key.release', target: `${key.downstream} ${key.orderingKey}` })
         )
       ),

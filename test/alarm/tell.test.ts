@@ -1,5 +1,5 @@
 import t from 'tap'
-import { releaseUnknownChannels } from '../../src/db/alarm-sends.ts'
+import { removeUnknownChannels } from '../../src/db/alarm-sends.ts'
 import { listAlarms } from '../../src/db/lists.ts'
 import type { Sql } from '../../src/db/pool.ts'
 import type { Outcome } from '../../src/domain/types.ts'
@@ -237,8 +237,8 @@ t.test('a channel that was renamed leaves its alarms to the others', async t => 
   await failures(sql, 2)
   const away = scriptedChannel({ name: 'old', answer: () => ({ reason: 'timeout' }) })
   await told({ sql, log }, away)
-  t.equal(await releaseUnknownChannels(sql, ['old']), 0)
-  t.equal(await releaseUnknownChannels(sql, ['new']), 2)
+  t.equal(await removeUnknownChannels(sql, ['old']), 0)
+  t.equal(await removeUnknownChannels(sql, ['new']), 2)
   const fresh = scriptedChannel({ name: 'new' })
   await told({ sql, log }, fresh)
   t.same(

@@ -26,7 +26,7 @@ import type { TakenBy } from '../../src/delivery/rescue.ts'
 import type { Reach } from '../../src/delivery/reach.ts'
 import { receiptTaker, type ReceiptRequest, type ReceiveResult } from '../../src/delivery/receive.ts'
 import { completer, type Complete } from '../../src/delivery/complete.ts'
-import { redeliver, release, remove } from '../../src/delivery/operate.ts'
+import { redeliver, releaseHeldKey, remove } from '../../src/delivery/operate.ts'
 import { openCluster, type Cluster } from '../../src/delivery/cluster.ts'
 import type { LoadedDownstream, LoadedHandler } from '../../src/handler/loaded.ts'
 import type { Logger } from '../../src/runtime/logger.ts'
@@ -99,7 +99,7 @@ export interface Story {
   redeliver(taskNo: string, more?: { force?: boolean; downstream?: string }): ReturnType<typeof redeliver>
   remove(taskNo: string): ReturnType<typeof remove>
   /** Releases a key of `warehouse`. */
-  release(orderingKey: string): ReturnType<typeof release>
+  release(orderingKey: string): ReturnType<typeof releaseHeldKey>
   /** One pass of a new dispatcher, until all its work is done. `dead`: owners that it has declared dead. */
   dispatch(dead?: readonly DeadOwner[]): Promise<void>
   /** A dispatcher that runs until the test ends. */
@@ -345,7 +345,11 @@ export async function setup(t: Test, options: SetupOptions = {}): Promise<Story>
     remove: taskNo =>
       remove({ sql, complete: record, cancelled: stopped }, taskNo, 'operator', async () => {}),
     release: orderingKey =>
-      release({ sql, promote: succession.promote }, { downstream: 'warehouse', orderingKey }, async () => {}),
+      releaseHeldKey(
+        { sql, promote: succession.promote },
+        { downstream: 'warehouse', orderingKey },
+        async () => {}
+      ),
     async dispatch(dead = []) {
       const stop = new AbortController()
       const one = newDispatcher()
