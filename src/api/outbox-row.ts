@@ -57,14 +57,14 @@ function checkedRow(row: OutboxRow, known: Pick<RequestContext, 'handlers' | 're
   if (Object.keys(Object(read.value) as object).length !== parts.length)
     throw new Problem('NOT_JSON', 'more than one JSON value', { pointer: '/messageBody' })
   const envelope = { ...columns(row), ...Object(members), ...rest }
-  const by = {
+  const context = {
     caller: { name: row.createdBy, messageCodes: null, scopes: [] },
     ...known,
     traceparent: traceparentOf(row.traceparent ?? undefined),
     // A task that was in time at its insert is not late because it waited for us.
     now: row.createdAt
   }
-  const { taskRequest, ifNew } = readTaskRequest(envelope, read, 0, '', by)
+  const { taskRequest, ifNew } = readTaskRequest(envelope, read, 0, '', context)
   const { start } = taskRequest
   return {
     taskRequest:

@@ -44,16 +44,16 @@ export function readTaskRequest(
   read: JsonRead,
   index: number,
   at: string,
-  by: RequestContext
+  context: RequestContext
 ): CheckedTask {
   const posted = { value, read, index, at }
   const parsed = taskBody.safeParse(value)
-  if (!parsed.success) throw malformed(posted, parsed.error, by)
+  if (!parsed.success) throw malformed(posted, parsed.error, context)
   const task = parsed.data
-  const { caller } = by
+  const { caller } = context
   requireCode(caller, task.messageCode, `${at}/messageCode`)
-  const { always, forNew } = wrongs(task, noneUnfit, posted, by)
-  if (always.length > 0) throw allWrong([...always, ...forNew], task, posted, by)
+  const { always, forNew } = wrongs(task, noneUnfit, posted, context)
+  if (always.length > 0) throw allWrong([...always, ...forNew], task, posted, context)
   const text = read.bodyText(index) ?? ''
   return {
     taskRequest: {
@@ -68,7 +68,7 @@ export function readTaskRequest(
       needCallback: task.needCallback ?? null,
       retryTimes: task.retryTimes ?? null,
       extend: task.extend === undefined ? null : JSON.stringify(task.extend),
-      traceparent: traceparentOf(task.traceparent) ?? by.traceparent,
+      traceparent: traceparentOf(task.traceparent) ?? context.traceparent,
       createdBy: caller.name,
       biz: bizOf(task),
       orderingKey: task.orderingKey ?? null,
@@ -77,7 +77,7 @@ export function readTaskRequest(
         ? { prepared: { checkAfterMs: durationMs(task.checkBack?.after) ?? checkAfterMs } }
         : {})
     },
-    ifNew: forNew.length > 0 ? allWrong(forNew, task, posted, by) : null
+    ifNew: forNew.length > 0 ? allWrong(forNew, task, posted, context) : null
   }
 }
 
@@ -111,14 +111,14 @@ const bizOf = ({ bizType, bizKey, uniqueBiz }: TaskBody): NonNullable<TaskReques
     : { type: bizType, key: bizKey, unique: uniqueBiz ?? false }
 
 /** The problem of malformed members, with the problems of the others. */
-function malformed(posted: Posted, error: Parameters<typeof invalid>[0], by: RequestContext): Problem {
+function malformed(posted: Posted, error: Parameters<typeof invalid>[0], context: RequestContext): Problem {
   const unfit = new Set(error.issues.map(({ path }) => String(path[0])))
   const members = Object.entries(Object(posted.value) as object).filter(
     ([name]) => name in taskBody.shape && !unfit.has(name)
   )
   const task = Object.fromEntries(members) as Partial<TaskBody>
-  const { always, forNew } = wrongs(task, unfit, posted, by)
-  return allWrong([invalid(error, posted.at), ...always, ...forNew], task, posted, by)
+  const { always, forNew } = wrongs(task, unfit, posted, context)
+  return allWrong([invalid(error, posted.at), ...always, ...forNew], task, posted, context)
 }
 
 /** The problems of a task besides malformed members, without the refusal of its handler. */
@@ -161,8 +161,13 @@ type Member = keyof TaskBody
 /** The rules between members. `unfit`: the members that are wrong by themselves; no rule is judged by them. */
 function brokenRules(task: Partial<TaskBody>, unfit: ReadonlySet<string>, now: Date): BrokenRules {
   const rules: BrokenRules = { always: [], forNew: [] }
-  const broken = (member: Member, detail: string, by: readonly Member[] = [], list = rules.always): void => {
-    if (!by.some(name => unfit.has(name))) list.push({ detail, pointer: `/${member}` })
+  const broken = (
+    member: Member,
+    detail: string,
+    judgedBy: readonly Member[] = [],
+    list = rules.always
+  ): void => {
+    if (!judgedBy.some(name => unfit.has(name))) list.push({ detail, pointer: `/${member}` })
   }
   const { prepared = false, checkBack, after, bizType, bizKey, uniqueBiz = false, delay } = task
   if (prepared && after) broken('after', 'a half message cannot wait for other tasks')

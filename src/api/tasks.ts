@@ -65,14 +65,16 @@ export function taskRoutes(app: App, deps: ApiDeps): void {
     async (request, reply) => {
       refuseOverload(deps)
       const read = readBody(request.body, 'task')
-      const by = contextOf(request)
+      const context = contextOf(request)
       let text: string
       try {
-        const { taskRequest, ifNew } = readTaskRequest(read.value, read, 0, '', by)
+        const { taskRequest, ifNew } = readTaskRequest(read.value, read, 0, '', context)
         // A task that was accepted in time stays known, however late it is posted again.
-        if (ifNew && !(await knownAmong(deps, by.caller, [taskRequest]))(taskRequest)) throw ifNew
+        if (ifNew && !(await knownAmong(deps, context.caller, [taskRequest]))(taskRequest)) throw ifNew
         const accepted = await deps.accept(taskRequest)
-        text = taskText(acceptedTask(accepted, taskRequest.messageCode, codesFor(by.caller, deps.handlers)))
+        text = taskText(
+          acceptedTask(accepted, taskRequest.messageCode, codesFor(context.caller, deps.handlers))
+        )
         reply.code(accepted.kind === 'created' ? 201 : 200)
       } catch (error) {
         countRefused(deps, read.value, error)

@@ -61,7 +61,7 @@ const mostWaiting = 5_000
 
 export interface Accept {
   (request: TaskRequest): Promise<AcceptResult>
-  many(request: readonly TaskRequest[]): Promise<AcceptResult[]>
+  many(requests: readonly TaskRequest[]): Promise<AcceptResult[]>
   /** Makes and claims the deliveries of a half message. 'known' if it is no longer PREPARED. */
   commit(task: NewTask): Promise<InsertResult>
   idle(): Promise<void>
@@ -116,11 +116,11 @@ export function acceptor(deps: AcceptDeps): Accept {
   }
   const committing = halfCommits(tasks => write(deps, admitting, tasks, commitTasks))
   const all = [writes.tasks, writes.ordered, writes.dependents, writes.prepared, writes.steps, committing]
-  const many = async (request: readonly TaskRequest[]): Promise<AcceptResult[]> => {
-    const checked = request.map(one => newTaskOf(deps, one))
+  const many = async (requests: readonly TaskRequest[]): Promise<AcceptResult[]> => {
+    const checked = requests.map(one => newTaskOf(deps, one))
     // The first task with a taskNo is written. The others in the same call are compared with it.
     const firsts = new Map<string, { contentHash: string; done: Promise<AcceptResult> }>()
-    const put = inTurn((task, at) => store(deps, writes, task, request[at] as TaskRequest))
+    const put = inTurn((task, at) => store(deps, writes, task, requests[at] as TaskRequest))
     return Promise.all(
       checked.map(async (one, index): Promise<AcceptResult> => {
         if ('kind' in one) return one

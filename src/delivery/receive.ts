@@ -73,7 +73,7 @@ export function receiptTaker(deps: ReceiveDeps): (request: ReceiptRequest) => Pr
       max: 200,
       // One at a time: with two, each would carry half of the receipts, and the statement costs as much.
       inFlight: 1,
-      write: request => findReceiving(deps.sql, request)
+      write: lookups => findReceiving(deps.sql, lookups)
     }),
     waiting: 0,
     text: 0
@@ -150,7 +150,7 @@ async function keep(
   // Checked again: many callers may have looked at the same time, or waited for their hooks.
   checkRoom(deps, store)
   failpoint('receipt.before_commit')
-  const applied = await orUnavailable(
+  const written = await orUnavailable(
     deps.cluster,
     write(deps, store, {
       move,
@@ -168,10 +168,10 @@ async function keep(
     })
   )
   failpoint('receipt.after_commit')
-  if (move && (applied === 'stale' || applied === 'zombie')) return undefined
+  if (move && (written === 'stale' || written === 'zombie')) return undefined
   deps.metrics.received(result, move !== null)
   deps.log.debug(
-    { taskNo: request.taskNo, downstream, attempt, result, move: move?.name, applied },
+    { taskNo: request.taskNo, downstream, attempt, result, move: move?.name, applied: written },
     'receipt.done'
   )
   const status = move ? statusOf(moves[move.name].to) : one.status
@@ -182,7 +182,7 @@ async function keep(
     taskNo: request.taskNo,
     status,
     applied: move !== null,
-    ...(applied === 'late' ? { late: true } : {})
+    ...(written === 'late' ? { late: true } : {})
   }
 }
 
@@ -196,13 +196,13 @@ function checkRoom({ cluster, mostText = 67_108_864, mostWaiting = 5_000 }: Rece
 async function write(
   deps: ReceiveDeps,
   store: Store,
-  request: CountedCompletion & { receipt: ReceiptRow }
+  completion: CountedCompletion & { receipt: ReceiptRow }
 ): Promise<Applied> {
-  const length = request.receipt.data?.length ?? 0
+  const length = completion.receipt.data?.length ?? 0
   store.waiting++
   store.text += length
   try {
-    return await deps.complete(request)
+    return await deps.complete(completion)
   } finally {
     store.waiting--
     store.text -= length
