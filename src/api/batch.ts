@@ -26,7 +26,9 @@ export async function acceptBatch(deps: ApiDeps, bytes: Buffer, context: Request
   const checked: (CheckedTask | Problem)[] = []
   let sinceTurn = 0
   for (const [index, task] of tasks.entries()) {
-    checked.push(attempt(() => readTaskRequest(task, read, index, `/tasks/${index}`, context)))
+    checked.push(
+      attempt(() => readTaskRequest({ value: task, read, index, pointer: `/tasks/${index}` }, context))
+    )
     sinceTurn += read.bodyBytes(index) + 4_000
     if (sinceTurn < turnBytes) continue
     sinceTurn = 0

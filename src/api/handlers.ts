@@ -61,13 +61,16 @@ export function handlerRoutes(app: App, deps: ApiDeps): void {
       const { messageCode } = request.params
       const { handlers, refusal } = deps
       const value = { ...fit(dryRunBody, read.value), messageCode }
-      const { taskRequest } = readTaskRequest(value, read, 0, '', {
-        caller,
-        handlers,
-        refusal,
-        traceparent: null,
-        now: deps.now()
-      })
+      const { taskRequest } = readTaskRequest(
+        { value, read, index: 0, pointer: '' },
+        {
+          caller,
+          handlers,
+          refusal,
+          traceparent: null,
+          now: deps.now()
+        }
+      )
       const made = await deps.dryRun(taskRequest)
       if (made === 'unknown_code')
         throw refusalProblem({ kind: 'unknown_code' }, messageCode, codesFor(caller, handlers), '')

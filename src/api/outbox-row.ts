@@ -64,7 +64,7 @@ function checkedRow(row: OutboxRow, known: Pick<RequestContext, 'handlers' | 're
     // A task that was in time at its insert is not late because it waited for us.
     now: row.createdAt
   }
-  const { taskRequest, ifNew } = readTaskRequest(envelope, read, 0, '', context)
+  const { taskRequest, ifNew } = readTaskRequest({ value: envelope, read, index: 0, pointer: '' }, context)
   const { start } = taskRequest
   return {
     taskRequest:

@@ -30,28 +30,22 @@ export interface CheckedTask {
   ifNew: Problem | null
 }
 
-/** A posted value. Its body's text is number `index` of `read`; `at` points to it in a batch. */
-interface Posted {
+/** A posted value. Its body's text is number `index` of `read`. `pointer` is the JSON pointer to it: empty, or its place in a batch. */
+export interface PostedTask {
   value: unknown
   read: JsonRead
   index: number
-  at: string
+  pointer: string
 }
 
 /** Checks a task. The checks of its handler are left to `accept`, unless the task is refused anyway: the answer names all errors. */
-export function readTaskRequest(
-  value: unknown,
-  read: JsonRead,
-  index: number,
-  at: string,
-  context: RequestContext
-): CheckedTask {
-  const posted = { value, read, index, at }
+export function readTaskRequest(posted: PostedTask, context: RequestContext): CheckedTask {
+  const { value, read, index, pointer } = posted
   const parsed = taskBody.safeParse(value)
   if (!parsed.success) throw malformed(posted, parsed.error, context)
   const task = parsed.data
   const { caller } = context
-  requireCode(caller, task.messageCode, `${at}/messageCode`)
+  requireCode(caller, task.messageCode, `${pointer}/messageCode`)
   const { always, forNew } = wrongs(task, noneUnfit, posted, context)
   if (always.length > 0) throw allWrong([...always, ...forNew], task, posted, context)
   const text = read.bodyText(index) ?? ''
@@ -111,21 +105,25 @@ const bizOf = ({ bizType, bizKey, uniqueBiz }: TaskBody): NonNullable<TaskReques
     : { type: bizType, key: bizKey, unique: uniqueBiz ?? false }
 
 /** The problem of malformed members, with the problems of the others. */
-function malformed(posted: Posted, error: Parameters<typeof invalid>[0], context: RequestContext): Problem {
+function malformed(
+  posted: PostedTask,
+  error: Parameters<typeof invalid>[0],
+  context: RequestContext
+): Problem {
   const unfit = new Set(error.issues.map(({ path }) => String(path[0])))
   const members = Object.entries(Object(posted.value) as object).filter(
     ([name]) => name in taskBody.shape && !unfit.has(name)
   )
   const task = Object.fromEntries(members) as Partial<TaskBody>
   const { always, forNew } = wrongs(task, unfit, posted, context)
-  return allWrong([invalid(error, posted.at), ...always, ...forNew], task, posted, context)
+  return allWrong([invalid(error, posted.pointer), ...always, ...forNew], task, posted, context)
 }
 
 /** The problems of a task besides malformed members, without the refusal of its handler. */
 function wrongs(
   task: Partial<TaskBody>,
   unfit: ReadonlySet<string>,
-  { read, index, at }: Posted,
+  { read, index, pointer: prefix }: PostedTask,
   { caller, handlers, now }: RequestContext
 ): { always: Problem[]; forNew: Problem[] } {
   const { taskNo, messageCode } = task
@@ -139,7 +137,7 @@ function wrongs(
   if (isForeign)
     rules.forNew.unshift({ detail: 'looks like a default taskNo of another messageCode', pointer: '/taskNo' })
   const problem = (code: ProblemCode, detail: string, pointer: string) =>
-    new Problem(code, detail, { pointer: at + pointer })
+    new Problem(code, detail, { pointer: prefix + pointer })
   const invalidAt = ({ detail, pointer }: Invalid) => problem('INVALID', detail, pointer)
   const always = rules.always.map(invalidAt)
   const bytes = read.bodyBytes(index)
@@ -198,7 +196,7 @@ const timeOf = (text: string | undefined): number | null =>
 function allWrong(
   problems: Problem[],
   task: Partial<TaskBody>,
-  { read, index, at }: Posted,
+  { read, index, pointer }: PostedTask,
   { caller, handlers, refusal }: RequestContext
 ): Problem {
   const { messageCode, messageBody, prepared, needCallback } = task
@@ -212,7 +210,7 @@ function allWrong(
       taskNo: task.taskNo,
       ...(isChecked && { body: messageBody })
     })
-    if (refused) all.push(refusalProblem(refused, messageCode, codesFor(caller, handlers), at))
+    if (refused) all.push(refusalProblem(refused, messageCode, codesFor(caller, handlers), pointer))
   }
   return together(all)
 }

@@ -68,7 +68,10 @@ export function taskRoutes(app: App, deps: ApiDeps): void {
       const context = contextOf(request)
       let text: string
       try {
-        const { taskRequest, ifNew } = readTaskRequest(read.value, read, 0, '', context)
+        const { taskRequest, ifNew } = readTaskRequest(
+          { value: read.value, read, index: 0, pointer: '' },
+          context
+        )
         // A task that was accepted in time stays known, however late it is posted again.
         if (ifNew && !(await knownAmong(deps, context.caller, [taskRequest]))(taskRequest)) throw ifNew
         const accepted = await deps.accept(taskRequest)

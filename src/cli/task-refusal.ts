@@ -30,13 +30,16 @@ export function refusalOf(
     const read = readJson(Buffer.from(text), 'task')
     const caller = { name: 'import', messageCodes: null, scopes: [] }
     const refusal = refusalBy(handlers, silent)
-    const { taskRequest, ifNew } = readTaskRequest(read.value, read, 0, '', {
-      caller,
-      handlers,
-      refusal,
-      traceparent: null,
-      now: new Date()
-    })
+    const { taskRequest, ifNew } = readTaskRequest(
+      { value: read.value, read, index: 0, pointer: '' },
+      {
+        caller,
+        handlers,
+        refusal,
+        traceparent: null,
+        now: new Date()
+      }
+    )
     if (ifNew) throw ifNew
     const refused = refusal(taskRequest)
     if (refused) return bodyOf(refusalProblem(refused, taskRequest.messageCode, [...handlers.keys()], ''))

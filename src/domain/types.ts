@@ -95,6 +95,7 @@ export interface Task {
   messageBody: string
   deliverStartTime: Date | null
   needCallback: boolean | null
+  /** The most tries in total, the first included, whatever its name says. */
   retryTimes: number | null
   orderingKey: string | null
   extend: unknown
