@@ -3,7 +3,7 @@ import { openArchive } from './archive.ts'
 import type { Config } from './config.ts'
 import { openChannels } from '../alarm/open-channels.ts'
 import type { AlarmChannel } from '../alarm/types.ts'
-import { routeAlarms, sendDueMessage } from '../alarm/tell.ts'
+import { routeAlarms, sendDueMessage } from '../alarm/send-alarms.ts'
 import { removeUnknownChannels } from '../db/alarm-sends.ts'
 import { sweepAlarms, type AlarmKey } from '../db/alarms.ts'
 import { primaryUrl } from '../db/hosts.ts'
@@ -138,7 +138,7 @@ export async function startLoops(options: LoopsOptions): Promise<{
       signal
     ),
     // A loop for each channel: a broken or slow channel does not delay the others.
-    ...channels.map(channel => tellLoop(options, channel, failed('alarm'))),
+    ...channels.map(channel => sendLoop(options, channel, failed('alarm'))),
     unknownChannels(options, channels).catch(failed('alarm')),
     repeat(sweepMs, alarmSweep(options), failed('alarm'), signal),
     repeat(retentionMs, retention(options), failed('retention'), signal)
@@ -187,19 +187,19 @@ function retention({ config, sql, node, log }: LoopsOptions): () => Promise<numb
   }
 }
 
-async function tellLoop(
+async function sendLoop(
   { sql, metrics, log, signal }: LoopsOptions,
   channel: AlarmChannel,
   onError: (err: unknown) => void
 ): Promise<void> {
   let lookedAt = -Infinity
-  const tell = async (): Promise<number> => {
+  const sendDue = async (): Promise<number> => {
     const looksForEnd = performance.now() - lookedAt >= endMs
     const wasDue = await sendDueMessage({ sql, metrics, log, signal }, channel, looksForEnd)
     if (looksForEnd && !wasDue) lookedAt = performance.now()
     return wasDue ? 0 : alarmMs
   }
-  await repeat(alarmMs, tell, onError, signal)
+  await repeat(alarmMs, sendDue, onError, signal)
   await channel.close()
 }
 

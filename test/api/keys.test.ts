@@ -6,7 +6,7 @@ import {
   type OrderingKey,
   type KeyView
 } from '../../src/db/ordering.ts'
-import { routeAlarms } from '../../src/alarm/tell.ts'
+import { routeAlarms } from '../../src/alarm/send-alarms.ts'
 import { removeOld } from '../../src/db/retention.ts'
 import { only } from '../support/only.ts'
 import { taskRequest } from '../support/task-request.ts'

@@ -1,7 +1,7 @@
 // Alarm channels for tests: a channel whose answers the test sets, and the functions that send alarms to channels.
 import type { Rule } from '../../src/alarm/channel-config.ts'
 import type { AlarmChannel, AlarmMessage, Sent } from '../../src/alarm/types.ts'
-import { routeAlarms, sendDueMessage } from '../../src/alarm/tell.ts'
+import { routeAlarms, sendDueMessage } from '../../src/alarm/send-alarms.ts'
 import type { Sql } from '../../src/db/pool.ts'
 import type { Logger } from '../../src/runtime/logger.ts'
 
