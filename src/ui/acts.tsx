@@ -3,7 +3,8 @@ import { signal } from '@preact/signals'
 import type { ComponentChildren } from 'preact'
 import { useEffect, useRef, useState } from 'preact/hooks'
 import { Failed } from './parts.tsx'
-import { texts, type LoadedList } from './state.ts'
+import type { LoadedList } from './loaded.ts'
+import { texts } from './state.ts'
 
 /** A button that is disabled while its action runs. An error is shown as a message. */
 export function Act({

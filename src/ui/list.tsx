@@ -3,7 +3,8 @@ import { get, query } from './api.ts'
 import { More } from './acts.tsx'
 import { Link, Shown, Table, taskPath, type Column } from './parts.tsx'
 import type { AskPage } from './reader.ts'
-import { texts, type LoadedList } from './state.ts'
+import type { LoadedList } from './loaded.ts'
+import { texts } from './state.ts'
 
 /** The `from` of a search without a limit of age. */
 export const epoch = new Date(0).toISOString()

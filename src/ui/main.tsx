@@ -18,13 +18,11 @@ import { TasksPage } from './pages/tasks.tsx'
 import { TestTaskPage } from './pages/test-task.tsx'
 import { useKeyboard } from './keyboard.ts'
 import type { Texts } from './texts/en.ts'
+import { stopListening, listen, live } from './live.ts'
 import {
-  stopListening,
   go,
   here,
   language,
-  listen,
-  live,
   may,
   page,
   param,

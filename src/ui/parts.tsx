@@ -2,7 +2,8 @@
 import type { ComponentChildren } from 'preact'
 import { duration } from '../domain/waiting-for.ts'
 import { Refusal } from './api.ts'
-import { go, language, now, param, texts, type Loaded } from './state.ts'
+import type { Loaded } from './loaded.ts'
+import { go, language, now, param, texts } from './state.ts'
 
 /** A link that does not reload the page. */
 export function Link({

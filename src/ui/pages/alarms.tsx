@@ -3,7 +3,8 @@ import { Act } from '../acts.tsx'
 import { Choice, Heading, Link, taskPath, Time } from '../parts.tsx'
 import { listOf, Rows } from '../list.tsx'
 import type { Alarm } from '../shapes.ts'
-import { go, may, now, param, texts, useList } from '../state.ts'
+import { useList } from '../loaded.ts'
+import { go, may, now, param, texts } from '../state.ts'
 
 export function AlarmsPage() {
   const words = texts.value

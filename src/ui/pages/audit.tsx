@@ -2,7 +2,8 @@ import { query } from '../api.ts'
 import { Heading, Link, taskPath, Time } from '../parts.tsx'
 import { listOf, Rows } from '../list.tsx'
 import type { AuditRow } from '../shapes.ts'
-import { texts, useList } from '../state.ts'
+import { useList } from '../loaded.ts'
+import { texts } from '../state.ts'
 
 export function AuditPage() {
   const words = texts.value.audit

@@ -4,7 +4,8 @@ import { ask, Act, AskAct } from '../acts.tsx'
 import { countText, sumOf, type Count } from '../counts.ts'
 import { clock, Heading, Link, ms, Shown, Table, taskPath, Time } from '../parts.tsx'
 import type { Delivery, Downstream, Group, Stats } from '../shapes.ts'
-import { may, texts, useLoaded } from '../state.ts'
+import { useLoaded } from '../loaded.ts'
+import { may, texts } from '../state.ts'
 import { isFailing, slots } from '../verdict.ts'
 
 interface Row extends Downstream {

@@ -5,7 +5,8 @@ import { Act, ask, AskAct, say } from '../acts.tsx'
 import { Choice, Heading, Link, number, Shown, SpanChoice, spanOr, spans, taskPath, Time } from '../parts.tsx'
 import { epoch, List, listOf, taskColumn } from '../list.tsx'
 import type { Delivery, Group, Operation } from '../shapes.ts'
-import { go, may, now, param, texts, useList, useLoaded } from '../state.ts'
+import { useList, useLoaded } from '../loaded.ts'
+import { go, may, now, param, texts } from '../state.ts'
 
 interface Answer {
   failures: Group[]

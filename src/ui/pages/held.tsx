@@ -2,7 +2,9 @@ import { post, query, remove } from '../api.ts'
 import { Act, ask, AskAct } from '../acts.tsx'
 import { Heading, Link, Status, taskPath, Time } from '../parts.tsx'
 import type { Delivery, Task } from '../shapes.ts'
-import { go, may, texts, useList, type Change } from '../state.ts'
+import type { Change } from '../live.ts'
+import { useList } from '../loaded.ts'
+import { go, may, texts } from '../state.ts'
 import { epoch, List, listOf, taskColumn } from '../list.tsx'
 
 interface HeldKey {

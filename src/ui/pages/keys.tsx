@@ -2,7 +2,8 @@ import { useState } from 'preact/hooks'
 import { get, post, remove } from '../api.ts'
 import { Act, AskAct, copy, say } from '../acts.tsx'
 import { Field, Heading, Shown, Table, Time } from '../parts.tsx'
-import { session, texts, useLoaded } from '../state.ts'
+import { useLoaded } from '../loaded.ts'
+import { session, texts } from '../state.ts'
 
 interface Key {
   id: string

@@ -1,7 +1,8 @@
 import { get } from '../api.ts'
 import { Heading, Shown, Table, Time } from '../parts.tsx'
 import type { Node } from '../shapes.ts'
-import { texts, useLoaded } from '../state.ts'
+import { useLoaded } from '../loaded.ts'
+import { texts } from '../state.ts'
 
 export function NodesPage() {
   const words = texts.value.nodes

@@ -4,7 +4,8 @@ import { Act } from '../acts.tsx'
 import { Heading, number, Shown, Status, taskPath, Time } from '../parts.tsx'
 import { List, listOf, taskColumn } from '../list.tsx'
 import type { Operation } from '../shapes.ts'
-import { go, may, param, texts, useList, useLoaded } from '../state.ts'
+import { useList, useLoaded } from '../loaded.ts'
+import { go, may, param, texts } from '../state.ts'
 
 interface Taken {
   taskNo: string

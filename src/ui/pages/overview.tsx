@@ -3,7 +3,8 @@ import { Chart } from '../chart.tsx'
 import { sumOf, sumText } from '../counts.ts'
 import { Heading, Link, ms, number, Shown, SpanChoice, spanOr, spans } from '../parts.tsx'
 import type { Point, Stats } from '../shapes.ts'
-import { go, now, texts, useLoaded } from '../state.ts'
+import { useLoaded } from '../loaded.ts'
+import { go, now, texts } from '../state.ts'
 import { verdict, type Evidence, type Wrong } from '../verdict.ts'
 
 interface Read {

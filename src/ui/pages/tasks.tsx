@@ -7,7 +7,8 @@ import { filterNames, parseSearch, redeliverFilter, withFilter } from '../search
 import type { Downstream, Task } from '../shapes.ts'
 import { askRedeliver } from './failures.tsx'
 import { TaskList } from './task-list.tsx'
-import { go, may, now, param, remember, remembered, texts, useList, useLoaded } from '../state.ts'
+import { useList, useLoaded } from '../loaded.ts'
+import { go, may, now, param, remember, remembered, texts } from '../state.ts'
 
 interface Page {
   tasks: Task[]

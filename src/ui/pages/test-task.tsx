@@ -4,7 +4,8 @@ import { Act } from '../acts.tsx'
 import { Field, Heading, Shown, taskPath } from '../parts.tsx'
 import { sampleOf } from '../sample.ts'
 import type { Task } from '../shapes.ts'
-import { go, now, param, texts, useLoaded } from '../state.ts'
+import { useLoaded } from '../loaded.ts'
+import { go, now, param, texts } from '../state.ts'
 
 interface Handler {
   messageCode: string

@@ -1,0 +1,98 @@
+// What a page reads from the API, read again when it changes.
+import { useEffect, useRef, useState } from 'preact/hooks'
+import { onChanges, type Change } from './live.ts'
+import { openReader, readPages, type AskPage, type Listed, type Reader } from './reader.ts'
+
+export interface Loaded<Value> {
+  value: Value | undefined
+  error: Error | undefined
+  reload: () => void
+}
+interface Again {
+  kinds?: Change['kind'][]
+  everyMs?: number
+}
+
+/**
+ * The result of `read`. It is read again when `key` changes, after a change of one of `kinds`, and every `everyMs` while the page is
+ * visible. The old value is shown until the new value arrives.
+ */
+export function useLoaded<Value>(key: string, read: () => Promise<Value>, again: Again = {}): Loaded<Value> {
+  const { read: readAgain, ...loaded } = useReader(key, read, again)
+  return { ...loaded, reload: () => void readAgain() }
+}
+
+export interface LoadedList<Row> extends Loaded<Listed<Row>> {
+  /** Reads one more page. */
+  more: () => Promise<void>
+}
+
+/** The same for a list, in pages of `size` rows. All shown pages are read again. */
+export function useList<Row>(
+  key: string,
+  ask: AskPage<Row>,
+  { size = 50, ...again }: Again & { size?: number } = {}
+): LoadedList<Row> {
+  const shown = useRef({ key, pages: 1 })
+  if (shown.current.key !== key) shown.current = { key, pages: 1 }
+  const { read, ...loaded } = useReader(key, () => readPages(ask, shown.current.pages, size), again)
+  return {
+    ...loaded,
+    reload: () => void read(),
+    more: async () => {
+      shown.current.pages++
+      await read()
+    }
+  }
+}
+
+function useReader<Value>(
+  key: string,
+  read: () => Promise<Value>,
+  { kinds = [], everyMs }: Again
+): Omit<Loaded<Value>, 'reload'> & { read: () => Promise<void> } {
+  const [state, setState] = useState<{ key: string; value?: Value; error?: Error }>({ key })
+  const ask = useRef(read)
+  ask.current = read
+  const reader = useRef<Reader | null>(null)
+  useEffect(() => {
+    const opened = openReader(
+      () => ask.current(),
+      end =>
+        setState(before =>
+          'value' in end ? { key, value: end.value } : { ...(before.key === key ? before : { key }), ...end }
+        )
+    )
+    reader.current = opened
+    void opened.read()
+    return opened.stop
+  }, [key])
+  const readAgain = async (): Promise<void> => await reader.current?.read()
+  useEffect(() => {
+    // Many changes at once cause one read, and a slow server gets fewer reads.
+    let soon: ReturnType<typeof setTimeout> | undefined
+    const listener = (changes: Change[]): void => {
+      if (!changes.some(one => one.kind === 'all' || kinds.includes(one.kind))) return
+      soon ??= setTimeout(
+        () => {
+          soon = undefined
+          void readAgain()
+        },
+        Math.min(5_000, Math.max(300, reader.current?.tookMs() ?? 0))
+      )
+    }
+    const stop = onChanges(listener)
+    const timer =
+      everyMs === undefined
+        ? undefined
+        : setInterval(() => {
+            if (!document.hidden) void readAgain()
+          }, everyMs)
+    return () => {
+      stop()
+      clearTimeout(soon)
+      clearInterval(timer)
+    }
+  }, [key, everyMs])
+  return { value: state.value, error: state.error, read: readAgain }
+}
