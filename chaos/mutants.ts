@@ -17,10 +17,10 @@ export const mutants: Record<string, Mutant> = {
   'record-before-send': {
     description: 'a delivery is HANDLED before its request is sent',
     file: 'src/delivery/execute.js',
-    from: 'result = owned && (await send(deps, owned));',
+    from: 'ended = owned && (await send(deps, owned));',
     to: `if (owned)
             await deps.complete({ move: { ...keyOf(owned.delivery), name: 'handled', handledBy: 'send' } });
-        result = owned && (await send(deps, owned));`,
+        ended = owned && (await send(deps, owned));`,
     expects: 'falseHandled',
     only: ['sink.fail', 'kill.worker']
   },

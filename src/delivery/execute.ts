@@ -120,7 +120,10 @@ export function executor(deps: ExecuteDeps): Execute {
       }
       for (let full = unwritten.full(); full; full = unwritten.full()) await full
       const hasSlot = slots.tryTake() || (await slots.take(deps.stopping).then(yes, no))
-      start(hasSlot ? attempt(deps, one, downstream, slots, unwritten) : release(deps, delivery, 0), delivery)
+      start(
+        hasSlot ? makeAttempt(deps, one, downstream, slots, unwritten) : release(deps, delivery, 0),
+        delivery
+      )
     }
     if (isRead) ahead?.leave()
   }
@@ -156,7 +159,7 @@ const keyOf = ({
 })
 
 /** One attempt of a delivery that this process owns, from the hooks to the record. Its slot is free as soon as the answer arrives. */
-async function attempt(
+async function makeAttempt(
   deps: ExecuteDeps,
   loaded: LeasedDelivery,
   downstream: LoadedDownstream,
@@ -166,21 +169,21 @@ async function attempt(
   const startedAt = new Date()
   const began = performance.now()
   let owned: Owned | undefined
-  let result: AttemptEnd | Move | undefined
+  let ended: AttemptEnd | Move | undefined
   try {
     const confirmed = deps.cancelled.confirm(deps.sql, loaded, deps.owner.number())
     owned = ownedOf(deps, confirmed instanceof Promise ? await confirmed : confirmed, downstream)
-    result = owned && (await send(deps, owned))
+    ended = owned && (await send(deps, owned))
   } finally {
     slots.free()
   }
-  if (!owned || !result) return
-  if ('name' in result) {
-    await deps.complete({ move: result, task: owned.delivery.task })
+  if (!owned || !ended) return
+  if ('name' in ended) {
+    await deps.complete({ move: ended, task: owned.delivery.task })
     return
   }
   failpoint('execute.after_answer')
-  await conclude(deps, owned, result, { startedAt, began }, unwritten)
+  await conclude(deps, owned, ended, { startedAt, began }, unwritten)
 }
 
 /** Decides on the outcome, writes both, and calls the handler's hook. `began` by performance.now. */
@@ -194,19 +197,19 @@ async function conclude(
   const { delivery, downstream } = owned
   const ms = Math.round(performance.now() - began)
   deps.metrics.attempted(downstream.name, outcome.kind, ms)
-  const attempt = attemptRow(outcome, { ms, startedAt, node: deps.node })
+  const row = attemptRow(outcome, { ms, startedAt, node: deps.node })
   const isLeftToOthers = outcome.kind !== 'probed' && deps.reach.attempted(downstream.name, outcome, began)
   const isFirst =
     !isLeftToOthers && isFirstTry(delivery, limitOf(delivery.task.retryTimes, downstream.policy))
   const decision = isLeftToOthers ? uncounted : decisionOf(deps, owned, outcome)
-  if (isLeftToOthers) attempt.alarm = null
+  if (isLeftToOthers) row.alarm = null
   else deps.traced?.(delivery, outcome, decision.move, startedAt)
   if (isFirst && outcome.kind !== 'probed')
     deps.metrics.firstAttempt(delivery.task.messageCode, downstream.name, outcome.kind)
   unwritten.enter()
   try {
     const move = moveOf(delivery, decision)
-    const applied = await deps.complete({ move, task: delivery.task, isFirstTry: isFirst, attempt })
+    const applied = await deps.complete({ move, task: delivery.task, isFirstTry: isFirst, attempt: row })
     await attemptEnded(deps, { delivery, downstream, outcome, decision, ms, applied })
   } finally {
     unwritten.leave()

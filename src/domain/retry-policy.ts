@@ -66,7 +66,7 @@ export interface DeliveryTries {
 }
 
 /** An event of a delivery that needs a decision. */
-export type AttemptResult =
+export type DeliveryEvent =
   | AttemptEnd
   /** Cut off by our own shutdown: the request may or may not have arrived. */
   | { kind: 'shutdown' }
@@ -100,15 +100,10 @@ export const isFirstTry = (
  * The only retry rule. It is pure, without clock or I/O. It decides after a send, a lost lease, a missing receipt, and a
  * receipt of RETRY or FAILED. `random` is in [0, 1) and gives the jitter.
  */
-export function decide(
-  happened: AttemptResult,
-  tried: DeliveryTries,
-  policy: Policy,
-  random: number
-): Decision {
-  switch (happened.kind) {
+export function decide(event: DeliveryEvent, tried: DeliveryTries, policy: Policy, random: number): Decision {
+  switch (event.kind) {
     case 'delivered':
-      if (happened.handled) return { move: 'handled', handledBy: 'answer' }
+      if (event.handled) return { move: 'handled', handledBy: 'answer' }
       if (tried.needsReceipt) return { move: 'sent', afterMs: policy.receiptTimeoutMs }
       return { move: 'handled', handledBy: 'send' }
     case 'probed':
@@ -116,22 +111,19 @@ export function decide(
     case 'refused':
       return { move: 'fail', reason: 'REFUSED' }
     case 'failed': {
-      const floor = Math.max(
-        happened.alarm ? slowMs : 0,
-        Math.min(happened.retryAfterMs ?? 0, retryAfterCapMs)
-      )
+      const floor = Math.max(event.alarm ? slowMs : 0, Math.min(event.retryAfterMs ?? 0, retryAfterCapMs))
       return again('SEND_EXHAUSTED', floor)
     }
     case 'no_receipt':
       return again('RECEIPT_TIMEOUT', 0)
     case 'receipt':
-      return happened.result === 'FAILED'
+      return event.result === 'FAILED'
         ? { move: 'fail', reason: 'RECEIPT_FAILED' }
         : again('RECEIPT_FAILED', 0)
     case 'shutdown':
       return tried.lost < lostForFree ? { move: 'lose', afterMs: 0 } : again('SEND_EXHAUSTED', 0)
     case 'lost':
-      if (!happened.workersLive) return { move: 'release', afterMs: 0 }
+      if (!event.workersLive) return { move: 'release', afterMs: 0 }
       return tried.lost < lostForFree ? { move: 'lose', afterMs: 0 } : again('SEND_EXHAUSTED', 0)
   }
 

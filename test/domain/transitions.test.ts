@@ -1,7 +1,7 @@
 import { readFileSync } from 'node:fs'
 import fc from 'fast-check'
 import t from 'tap'
-import { decide, limitOf, type AttemptResult, type Policy } from '../../src/domain/retry-policy.ts'
+import { decide, limitOf, type DeliveryEvent, type Policy } from '../../src/domain/retry-policy.ts'
 import {
   effects,
   moveNames,
@@ -137,8 +137,8 @@ t.test('docs/states.md is what the table prints', async t => {
   t.equal(readFileSync('docs/states.md', 'utf8'), printStates())
 })
 
-// All results of an attempt. The owners of a delivery decide on them, in any order.
-const happenings: AttemptResult[] = [
+// All events that need a decision. The owners of a delivery decide on them, in any order.
+const happenings: DeliveryEvent[] = [
   { kind: 'delivered' },
   { kind: 'delivered', handled: true },
   { kind: 'refused', reason: 'no' },
@@ -150,7 +150,7 @@ const happenings: AttemptResult[] = [
   { kind: 'receipt', result: 'RETRY' },
   { kind: 'receipt', result: 'FAILED' }
 ]
-type Event = { do: 'happen'; what: AttemptResult } | { do: 'move'; name: MoveName; back: number }
+type Event = { do: 'happen'; what: DeliveryEvent } | { do: 'move'; name: MoveName; back: number }
 const event: fc.Arbitrary<Event> = fc.oneof(
   { weight: 4, arbitrary: fc.constantFrom(...happenings).map(what => ({ do: 'happen' as const, what })) },
   { weight: 3, arbitrary: fc.constant({ do: 'move' as const, name: 'claim' as const, back: 0 }) },
