@@ -9,7 +9,7 @@ import { claimAndEnqueue, downstreamsBehind, areQueuesFull, type ScheduleDeps } 
 interface DispatcherDeps extends ScheduleDeps, RescueDeps {
   sweepMs: number
   takenBy: TakenBy
-  /** From now on this process calls no other one dead. Resolves when the dead ones so far are reported, or after a second. */
+  /** From now on this process declares no other one dead. Resolves when the dead ones so far are reported, or after a second. */
   retire: () => Promise<void>
 }
 

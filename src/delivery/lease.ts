@@ -9,9 +9,9 @@ import type { Reach } from './reach.ts'
 export interface Owner {
   /** null: this process has no number now. A claim without a number comes back when its lease ends. */
   number(): number | null
-  /** No heartbeat was answered for too long: other processes may call this one dead at any moment, and send its deliveries. */
+  /** No heartbeat was answered for too long: other processes may declare this one dead at any moment, and send its deliveries. */
   isSilent(): boolean
-  /** ms of our monotonic clock. Deliveries claimed or read before this were taken back when the process was called dead. */
+  /** ms of our monotonic clock. Deliveries claimed or read before this were taken back when the process was declared dead. */
   since(): number
 }
 

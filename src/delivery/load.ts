@@ -35,7 +35,7 @@ export async function load(
   for (let full = ahead?.full(); full; full = ahead?.full()) await full
   ahead?.enter()
   try {
-    // The current number: during the wait, this process may have been called dead and have joined again.
+    // The current number: during the wait, this process may have been declared dead and have joined again.
     return { loaded: [...own, ...(await read(sql, downstream, unread, owner()))], isRead: true }
   } catch (err) {
     // PostgreSQL is away: the leases end, and the dispatcher finds them.

@@ -14,6 +14,9 @@
 //   job         an entry of BullMQ: ids and attempt numbers; a lost job costs only time
 //   half message  a task posted as prepared: nothing is delivered until it is committed
 //   probe       a question to a downstream before a task is sent again: has it handled the task?
+//   process     a running Ackbox, with some of the roles api, worker and dispatcher
+//   node        the name of a process, for people and logs
+//   owner       the number by which a process owns the deliveries that it claims; after it was declared dead, it gets a new one
 //   settle      an operator records how a delivery ended
 //   operation   a bulk change in the background, with progress
 //   check       a question to the producer of a half message that is still open: was it committed? (check-back)

@@ -1,15 +1,15 @@
-// The thread that beats for its process, on its own connection: a process with a busy event loop or a full pool is not called dead.
-// The beats of a dispatcher also find silent processes and call them dead.
+// The thread that beats for its process, on its own connection: a process with a busy event loop or a full pool is not declared dead.
+// The beats of a dispatcher also find silent processes and declare them dead.
 import { parentPort, workerData, type MessagePort } from 'node:worker_threads'
 import { addOwner, beat, declareDead, openBeats, removeOwner, type SilentOwner } from '../db/owners.ts'
 import { locatePrimary } from '../db/pool.ts'
 import { hasEnded, processIdentity } from '../runtime/process-identity.ts'
 import { sleep } from '../runtime/repeat.ts'
 import {
-  answeredAt,
-  joinedAt,
+  answeredAtSlot,
+  joinedAtSlot,
   microseconds,
-  ownNumber,
+  ownNumberSlot,
   type HeartbeatData,
   type ThreadMessage
 } from './heartbeat.ts'
@@ -41,18 +41,18 @@ let steadySince = 0
 let neededMs = watchedAtFirstMs
 let isFailing = false
 let hasJoined = false
-let calls = data.calls
+let declaresDead = data.declaresDead
 /** When each silent process was first seen silent, by our monotonic clock. */
 let silentSince = new Map<number, number>()
 const leaving = new AbortController()
 
-/** Resolves when no statement that calls a process dead is running. */
-let called: Promise<void> = Promise.resolve()
+/** Resolves when no statement that declares a process dead is running. */
+let declaring: Promise<void> = Promise.resolve()
 
 port.on('message', (order: 'retire' | 'leave') => {
-  calls = false
+  declaresDead = false
   if (order === 'leave') leaving.abort()
-  else void called.then(() => tell({ kind: 'retired' }))
+  else void declaring.then(() => tell({ kind: 'retired' }))
 })
 
 await locatePrimary(url).catch(() => {})
@@ -68,7 +68,7 @@ while (!leaving.signal.aborted) {
   await sleep(beatMs, leaving.signal)
 }
 port.close()
-// Otherwise others would call this process dead, and find none of its deliveries.
+// Otherwise others would declare this process dead, and find none of its deliveries.
 if (number > 0 && !isFailing) await removeOwner(sql, number).catch(() => {})
 await sql.end({ timeout: 1 })
 
@@ -76,30 +76,30 @@ async function turn(): Promise<void> {
   const sentAt = microseconds()
   if (number === 0) {
     number = await addOwner(sql, { node, isWorker, process: identity })
-    Atomics.store(times, joinedAt, sentAt)
-    Atomics.store(times, ownNumber, BigInt(number))
-    Atomics.store(times, answeredAt, sentAt)
+    Atomics.store(times, joinedAtSlot, sentAt)
+    Atomics.store(times, ownNumberSlot, BigInt(number))
+    Atomics.store(times, answeredAtSlot, sentAt)
     tell({ kind: 'joined', number })
     hasJoined = true
     return
   }
   const silent = await beat(sql, number)
   if (!silent) {
-    tell({ kind: 'called_dead', number })
+    tell({ kind: 'declared_dead', number })
     number = 0
-    Atomics.store(times, ownNumber, 0n)
+    Atomics.store(times, ownNumberSlot, 0n)
     await turn()
     return
   }
   // The time of the send: PostgreSQL received the beat no earlier.
-  Atomics.store(times, answeredAt, sentAt)
+  Atomics.store(times, answeredAtSlot, sentAt)
   watch()
   const now = performance.now()
   silentSince = new Map(silent.map(({ number }) => [number, silentSince.get(number) ?? now] as const))
-  if (!calls || silent.length === 0) return
-  const call = callSilentDead(silent)
-  called = call.catch(() => {})
-  await call
+  if (!declaresDead || silent.length === 0) return
+  const declaration = declareSilentDead(silent)
+  declaring = declaration.catch(() => {})
+  await declaration
 }
 
 function watch(): void {
@@ -112,7 +112,7 @@ function watch(): void {
   lastAnswerAt = now
 }
 
-async function callSilentDead(silent: readonly SilentOwner[]): Promise<void> {
+async function declareSilentDead(silent: readonly SilentOwner[]): Promise<void> {
   const isSteady = performance.now() - steadySince >= neededMs
   const dead = silent.flatMap(({ number, process, silentMs }) => {
     if (silentMs > endedMs && hasEnded(process)) return [{ number, silentMs: endedMs }]

@@ -1,5 +1,5 @@
 // The heartbeat of this process. Its thread sends the beats; its number marks the deliveries that it claims. Without beats, the process
-// stops its sends before others call it dead. A process that was called dead drops its claims and continues with a new number.
+// stops its sends before others declare it dead. A process that was declared dead drops its claims and continues with a new number.
 import { Worker } from 'node:worker_threads'
 import type { DeadOwner } from '../db/owners.ts'
 import { DatabaseError } from '../db/pool.ts'
@@ -11,23 +11,23 @@ export interface HeartbeatData {
   url: string
   node: string
   isWorker: boolean
-  /** This process calls others dead. */
-  calls: boolean
+  /** This process declares others dead. */
+  declaresDead: boolean
   shared: SharedArrayBuffer
 }
 
 /** The messages of the thread. */
 export type ThreadMessage =
-  | { kind: 'joined' | 'called_dead'; number: number }
+  | { kind: 'joined' | 'declared_dead'; number: number }
   | { kind: 'failing'; reason: string }
   | { kind: 'died'; owners: DeadOwner[] }
   | { kind: 'retired' }
 
 /** Slots of the shared memory: two times in µs of the clock that all threads share, and our number; 0: none. */
-export const [answeredAt, joinedAt, ownNumber] = [0, 1, 2]
+export const [answeredAtSlot, joinedAtSlot, ownNumberSlot] = [0, 1, 2]
 export const microseconds = (): bigint => process.hrtime.bigint() / 1_000n
 
-/** No send starts when the last answered beat is older than this. Others wait longer before they call a process dead. */
+/** No send starts when the last answered beat is older than this. Others wait longer before they declare a process dead. */
 const silentMs = 2_000
 /** The longest wait of `retire`: PostgreSQL may be away. */
 const retireMs = 1_000
@@ -37,7 +37,7 @@ const mostFailures = 10
 export interface Heartbeat extends Owner {
   /** Resolves when this process has its number. */
   join(): Promise<void>
-  /** This process calls no others dead from now on. Resolves when the last ones are reported, or after a second. */
+  /** This process declares no others dead from now on. Resolves when the last ones are reported, or after a second. */
   retire(): Promise<void>
   leave(): Promise<void>
 }
@@ -55,7 +55,7 @@ export function openHeartbeat({ databaseUrl, node, roles, onDead, log }: Heartbe
   const times = new BigInt64Array(shared)
   // Both clocks are monotonic: their difference is constant.
   const aheadMs = performance.now() - Number(microseconds()) / 1_000
-  const at = (place: number): number => Number(Atomics.load(times, place)) / 1_000 + aheadMs
+  const at = (slot: number): number => Number(Atomics.load(times, slot)) / 1_000 + aheadMs
   let thread: Worker | undefined
   let ended: Promise<void> | undefined
   const retired = nap()
@@ -65,7 +65,7 @@ export function openHeartbeat({ databaseUrl, node, roles, onDead, log }: Heartbe
       url: databaseUrl,
       node,
       isWorker: roles.has('worker'),
-      calls: roles.has('dispatcher'),
+      declaresDead: roles.has('dispatcher'),
       shared
     }
     const worker = new Worker(new URL('heartbeat-thread.js', import.meta.url), { workerData })
@@ -87,7 +87,7 @@ export function openHeartbeat({ databaseUrl, node, roles, onDead, log }: Heartbe
               new DatabaseError(`This process cannot join the others in the table owner: ${message.reason}`)
             )
         } else if (message.kind === 'retired') retired.end()
-        else if (message.kind === 'called_dead')
+        else if (message.kind === 'declared_dead')
           log.warn({ node, number: message.number }, 'node.called_dead')
         else {
           if (hasJoined) log.info({ node, number: message.number }, 'node.joined')
@@ -99,9 +99,9 @@ export function openHeartbeat({ databaseUrl, node, roles, onDead, log }: Heartbe
   }
 
   return {
-    number: () => Number(Atomics.load(times, ownNumber)) || null,
-    isSilent: () => performance.now() - at(answeredAt) > silentMs,
-    since: () => at(joinedAt),
+    number: () => Number(Atomics.load(times, ownNumberSlot)) || null,
+    isSilent: () => performance.now() - at(answeredAtSlot) > silentMs,
+    since: () => at(joinedAtSlot),
     join: start,
     async retire() {
       thread?.postMessage('retire')

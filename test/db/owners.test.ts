@@ -40,7 +40,7 @@ t.test('a beat hears of those that are silent for a second, and of no others', a
 })
 
 t.test(
-  'who is silent for too long is called dead by one alone, and hears of it with its next beat',
+  'who is silent for too long is declared dead by one alone, and hears of it with its next beat',
   async t => {
     const { sql, own, join, silent } = await beats(t)
     const [mine, quiet] = [await join('mine'), await join('quiet')]
@@ -61,7 +61,7 @@ t.test(
   }
 )
 
-t.test('who beats before it is called dead lives on', async t => {
+t.test('who beats before it is declared dead lives on', async t => {
   const { own, join, silent } = await beats(t)
   const quiet = await join('quiet')
   await silent(quiet, '4 s')

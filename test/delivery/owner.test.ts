@@ -162,7 +162,7 @@ t.test('without an answered beat nothing is sent: it is let go, uncounted, for w
 })
 
 t.test(
-  'a process that was frozen and called dead overwrites nothing, and sends nothing that it held',
+  'a process that was frozen and declared dead overwrites nothing, and sends nothing that it held',
   async t => {
     const { post, queue, quiet, dispatch, delivery, downstream, owner } = await seven(t, {
       downstream: { limit: { concurrency: 1, timeoutMs: 60_000 } }
@@ -194,7 +194,7 @@ t.test(
   }
 )
 
-t.test('what was claimed before it was called dead has no time left, and what came after has', async t => {
+t.test('what was claimed before it was declared dead has no time left, and what came after has', async t => {
   const { post, queue, quiet, owner, around, handlers, stopping } = await seven(t)
   queue.mode = 'hold'
   await post()

@@ -306,14 +306,14 @@ t.test('a process reads what it sends under the number that it has then', async 
     { downstream: claim.downstream, deliveries: [{ taskId: claim.taskId, attempt: claim.attempt }] },
     () => number
   )
-  // The process was called dead and joined again with a new number.
+  // The process was declared dead and joined again with a new number.
   number = 8
   ahead.leave()
   await loading
   t.match(await story.sql`select owner from delivery`, only({ owner: 8 }))
 })
 
-t.test('a dispatcher that stops takes back first what it had called dead', async t => {
+t.test('a dispatcher that stops takes back first what it had declared dead', async t => {
   const calls: { number: number; node: string; isWorker: boolean }[][] = [
     [],
     [{ number: 5, node: 'dead', isWorker: true }]

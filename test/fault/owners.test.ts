@@ -151,7 +151,7 @@ t.test(
     const held = (await owned(on)).get(frozen.pid) ?? 0
     t.ok(held > 0)
     process.kill(frozen.pid, 'SIGSTOP')
-    await until('the other one has called it dead', () => /node\.died/.test(other.output()))
+    await until('the other one has declared it dead', () => /node\.died/.test(other.output()))
     await until('what it held has come again', () => again(on) >= held)
     await until('and is HANDLED', async () => (await tally(on.sql))['HANDLED'] === held)
     const before =
@@ -174,7 +174,7 @@ t.test(
   }
 )
 
-t.test('PostgreSQL says nothing for longer than a dead process may: nobody is called dead', async t => {
+t.test('PostgreSQL says nothing for longer than a dead process may: nobody is declared dead', async t => {
   const on = await patience(t)
   const { sql } = on
   const way = new URL(on.databaseUrl)
@@ -224,7 +224,7 @@ t.test('a worker that cannot reach PostgreSQL leaves the jobs in Redis to those 
     await start(t, { ...on.env, ROLE: 'worker' })
   ]
   hole.refuse()
-  await until('it is called dead', () => /node\.died/.test(api.output()))
+  await until('it is declared dead', () => /node\.died/.test(api.output()))
   const tasks = numbered('cut', 60)
   const since = stopwatch(t)
   await eachOf(tasks, taskNo => taken(api.url, taskNo, { retryTimes: 1 }))
@@ -238,7 +238,7 @@ t.test('a worker that cannot reach PostgreSQL leaves the jobs in Redis to those 
   hole.heal()
 })
 
-t.test('the clock of PostgreSQL is set forward: nobody is called dead', async t => {
+t.test('the clock of PostgreSQL is set forward: nobody is declared dead', async t => {
   const on = await patience(t)
   const both = [await start(t, on.env), await start(t, on.env)]
   const numbers = async () =>
