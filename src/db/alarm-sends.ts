@@ -53,7 +53,7 @@ export async function addAlarmSends(
       insert into alarm_group (channel, downstream, kind) select distinct channel, downstream, kind from asked order by 1, 2, 3
       on conflict do nothing
     )
-    -- The rows above are owed now, and this one is looked at no more.
+    -- The channels must now send these rows.
     update alarm a set next_action_at = 'infinity'
     from (select distinct task_id, downstream, attempt, kind from asked) s
     where a.task_id = s.task_id and a.downstream = s.downstream and a.attempt = s.attempt and a.kind = s.kind`
@@ -107,7 +107,7 @@ export async function claimAlarmGroup(
       order by next_action_at
       limit 1
     ), locked as materialized (
-      -- Who looked at the same moment took it, and moved its time.
+      -- Another dispatcher may have claimed the group at the same moment.
       select g.channel, g.downstream, g.kind, due.event
       from alarm_group g join due using (channel, downstream, kind)
       where g.next_action_at <= now()

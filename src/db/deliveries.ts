@@ -179,8 +179,7 @@ export async function claimDue(
       next_action_at = now() + due.lease_ms * interval '1 ms', updated_at = now(), owner = ${owner}::int,
       round_at = case when d.attempt < d.round_from then now() else d.round_at end
     from due
-    -- By its place on disk, which the lock above holds still: to join by key, a large backlog was read whole. Where another
-    -- moved it between the two, it is not claimed now, and found by the next look.
+    -- Join by ctid: a join by key reads the whole backlog. If the row has moved since, the next look claims it.
     where d.ctid = due.ctid and d.phase = 'WAITING'
     returning d.task_id, d.downstream, d.attempt`
   return rows.map(claimOf)

@@ -107,7 +107,7 @@ export async function completeReceipts(sql: Sql, plains: readonly HandledReceipt
         handled_by = 'receipt',
         updated_at = now()
       from m
-      -- SENDING, in words that do not make PostgreSQL think of the index of what is due.
+      -- A phase means SENDING. With status = 0 PostgreSQL would use the index of due deliveries.
       where d.task_id = m.task_id and d.downstream = m.downstream and d.phase is not null
         and m.attempt between d.round_from and d.attempt
       returning d.task_id, d.downstream, d.attempt, d.created_at, m.attempt as answered, m.reason as receipt_reason,

@@ -191,7 +191,7 @@ export async function applyMoves(sql: Sql, completions: readonly Completion[]): 
     ), resolved as (
       update alarm a set resolved_at = now()
       from moved m left join tried t on t.task_id = m.task_id and t.downstream = m.downstream
-      -- Spares the many that go well at once the look for an alarm: there is none before a second try or a minute.
+      -- Most deliveries have no alarm. So look for one only after a second try or a minute.
       where (m.old_status = 2 or m.old_phase in ('BLOCKED', 'WAITING') or m.status = -1 or m.attempt > 1 or m.created_at < now() - interval '1 minute')
         -- Whatever was wrong is over once it is delivered, at its end, or in a new round; whoever sends has a handler.
         and (m.old_status = 2 or m.delivered or m.status in (1, -1) or t.task_id is not null and a.kind = 'NO_HANDLER'
