@@ -260,11 +260,8 @@ t.test(
     cutOff.abort()
     await quiet()
     const cut = await delivery(taskNo)
-    t.match(cut, {
-      phase: 'WAITING',
-      triesLeft: 1,
-      attempts: only({ outcome: 'failed', reason: 'shutdown' })
-    })
+    const attempts = only({ outcome: 'failed', reason: 'shutdown' })
+    t.match(cut, { phase: 'WAITING', triesLeft: 1, attempts })
     t.ok(Date.parse(cut.nextActionAt ?? '') <= Date.now())
   }
 )
