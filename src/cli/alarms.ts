@@ -9,7 +9,8 @@ import { reportFailure, secretOf } from './database.ts'
 export const help = `${commandLine('alarms list')}
 ${commandLine('alarms test NAME')}
 
-list shows the channels of ALARM_CHANNELS, ALARM_CHANNEL_<NAME> and ALARM_WEBHOOK_URL, and the alarms that each gets.
+list shows the channels of ALARM_CHANNELS, ALARM_CHANNEL_<NAME> and ALARM_WEBHOOK_URL, with their language and the alarms
+that each gets.
 test sends one message to a channel and shows whether the channel accepted it. It needs no database.
 Channels: dingtalk, feishu, wecom, slack, pagerduty, alertmanager, mail, webhook. See docs/alarms.md.`
 
@@ -36,10 +37,10 @@ function list({ alarmChannels }: Config): void {
 }
 
 /** Contains the host but not the path, which may hold a token. */
-function channelLine({ name, kind, url, rule, sendResolved }: ChannelConfig): string {
+function channelLine({ name, kind, language, url, rule, sendResolved }: ChannelConfig): string {
   const alarms = Object.entries(rule).map(([member, values]) => `${member} ${values.join(',')}`)
   const end = sendResolved ? '  also told when it is resolved' : ''
-  return `${name}  ${kind}  ${new URL(url).host}  ${alarms.join('; ') || 'all alarms'}${end}`
+  return `${name}  ${kind}  ${language}  ${new URL(url).host}  ${alarms.join('; ') || 'all alarms'}${end}`
 }
 
 async function test(config: Config, name: string | undefined): Promise<void> {

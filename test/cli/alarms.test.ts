@@ -48,10 +48,10 @@ t.test('the channels are listed without their secrets, and one can be tested', a
   t.match(
     listed.out.trimEnd().split('\n'),
     only(
-      'webhook  webhook  alerts.example.com  all alarms',
-      /^ops {2}dingtalk {2}127\.0\.0\.1:\d+ {2}kinds FAILED,TLS; downstreams warehouse$/,
-      'duty  pagerduty  events.pagerduty.com  all alarms  also told when it is resolved',
-      /^night-shift {2}slack {2}127\.0\.0\.1:\d+ {2}all alarms$/
+      'webhook  webhook  en  alerts.example.com  all alarms',
+      /^ops {2}dingtalk {2}zh {2}127\.0\.0\.1:\d+ {2}kinds FAILED,TLS; downstreams warehouse$/,
+      'duty  pagerduty  en  events.pagerduty.com  all alarms  also told when it is resolved',
+      /^night-shift {2}slack {2}en {2}127\.0\.0\.1:\d+ {2}all alarms$/
     )
   )
   t.notMatch(listed.out, /canary/i)
