@@ -132,9 +132,11 @@ public class Receiver {
             .build();
     for (int tries = 1; tries <= 10; tries++) {
       try {
-        int status = CLIENT.send(request, HttpResponse.BodyHandlers.discarding()).statusCode();
-        if (status / 100 == 2) return;
-        if (REFUSED.contains(status)) {
+        HttpResponse<String> answer = CLIENT.send(request, HttpResponse.BodyHandlers.ofString());
+        int status = answer.statusCode();
+        // Only an answer of Ackbox ends it: a proxy answers without these members.
+        if (status / 100 == 2 && answer.body().contains("\"taskNo\"")) return;
+        if (REFUSED.contains(status) && answer.body().contains("\"code\"")) {
           System.err.println("the receipt of " + headers.getFirst("ackbox-task-no") + " was answered " + status);
           return;
         }

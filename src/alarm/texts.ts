@@ -19,7 +19,8 @@ interface Texts {
 const en: Texts = {
   meanings: {
     FAILED: 'The delivery has ended without success. Redeliver the task when the downstream is healthy.',
-    NO_HANDLER: 'No running process has a handler for the delivery. It waits until one has.',
+    NO_HANDLER:
+      'No running worker, or no running dispatcher, has a handler for the delivery. It waits until both have.',
     BLOCKED_TARGET: 'The target is not allowed. EGRESS_ALLOW decides which targets are.',
     TLS: 'The certificate of the downstream is not valid.',
     REJECTED: 'A row of the outbox is not a valid task. Correct it, or remove it.',
@@ -45,7 +46,7 @@ const en: Texts = {
 const zh: Texts = {
   meanings: {
     FAILED: '投递没有成功，已经结束。下游恢复之后，请重投任务。',
-    NO_HANDLER: '没有一个运行中的进程有这个投递的处理器。有了之后才会投递。',
+    NO_HANDLER: '没有一个运行中的 worker，或没有一个运行中的调度器，有这个投递的处理器。都有了之后才会投递。',
     BLOCKED_TARGET: '目标地址不在允许之列。EGRESS_ALLOW 决定允许哪些地址。',
     TLS: '下游的证书无效。',
     REJECTED: '发件箱里的一行不是合法的任务。请改正，或者删除。',

@@ -1,10 +1,11 @@
 // ackbox dev: runs the service and restarts it when a handler or .env changes.
 import { spawn, type ChildProcess } from 'node:child_process'
-import { readFileSync, statSync, watch } from 'node:fs'
+import { readFileSync, statSync, watch, type FSWatcher } from 'node:fs'
 import { basename, join, resolve } from 'node:path'
 import { parseEnv } from 'node:util'
 import { readArguments } from './arguments.ts'
 import { environment } from '../service/config.ts'
+import { messageOf } from '../runtime/errors.ts'
 import { onStop } from '../runtime/stop.ts'
 
 export const help = `ackbox dev    runs the service, and restarts it when a handler or .env changes
@@ -14,6 +15,8 @@ Ctrl-C finishes the work in progress, then stops.`
 
 /** Changes within this time count as one: an editor writes a file in several steps, and a copied folder changes many files. */
 const settleMs = 150
+/** How often to look for a folder that does not exist. */
+const lookMs = 1_000
 const program = join(import.meta.dirname, `ackbox${import.meta.url.endsWith('.ts') ? '.ts' : '.js'}`)
 
 export async function run(args: string[]): Promise<void> {
@@ -32,15 +35,20 @@ export async function run(args: string[]): Promise<void> {
   while (!stop.signal.aborted) {
     const folder = handlersFolder(before['HANDLERS_DIR'])
     const changed = changes.next()
-    if (!changes.follow(folder)) {
-      console.error(
-        `ackbox: the folder ${folder} does not exist: set HANDLERS_DIR to the folder of your handlers`
-      )
+    const problem = changes.follow(folder)
+    if (problem !== undefined) {
+      console.error(`ackbox: the folder ${folder} ${problem}`)
       if (!child) {
         process.exitCode = 1
         stop.abort()
+        return
       }
+      const wasThere = isFolder(folder)
+      const looking = setInterval(() => {
+        if (!wasThere && isFolder(folder)) changes.tell(folder)
+      }, lookMs)
       await changed
+      clearInterval(looking)
       continue
     }
     // The child reads .env again: values that this process read from it must not override new ones.
@@ -72,15 +80,21 @@ function handlersFolder(given: string | undefined): string {
   let text = ''
   try {
     text = readFileSync('.env', 'utf8')
-  } catch {} // there is none, or an editor replaces it just now
+  } catch (err) {
+    // There is none, or an editor replaces it just now.
+    if ((err as NodeJS.ErrnoException).code !== 'ENOENT')
+      console.error(`ackbox: .env cannot be read: ${messageOf(err)}`)
+  }
   return resolve(given || parseEnv(text)['HANDLERS_DIR'] || 'handlers')
 }
 
 interface Changes {
   /** Resolves with the name of the next changed file after the changes have settled, or with '' after an abort. */
   next(): Promise<string>
-  /** Watches this folder in place of the one before. False: it does not exist. */
-  follow(folder: string): boolean
+  /** Watches this folder in place of the one before. Returns why it cannot, if so. */
+  follow(folder: string): string | undefined
+  /** Counts as a change of this name. */
+  tell(name: string): void
 }
 
 /** Changes of .env and of the followed folder. */
@@ -103,20 +117,28 @@ function watchAll(signal: AbortSignal): Changes {
     clearTimeout(timer)
     resolveAll('')
   })
-  let followed: { folder: string; stop: AbortController } | undefined
+  let followed: FSWatcher | undefined
   return {
     next: () => new Promise(done => waiting.add(done)),
+    tell: change,
     follow(folder) {
-      if (followed?.folder === folder) return true
-      followed?.stop.abort()
+      // Always anew: the same path may be another folder since, for example after a checkout.
+      followed?.close()
       followed = undefined
-      if (!statSync(folder, { throwIfNoEntry: false })?.isDirectory()) return false
-      const stop = new AbortController()
-      followed = { folder, stop }
-      watch(folder, { recursive: true, signal: AbortSignal.any([signal, stop.signal]) }, (_event, name) => {
-        if (name && /\.m?[jt]s$|\.json$/.test(name) && !name.includes('node_modules')) change(name)
+      if (!isFolder(folder)) return 'does not exist: set HANDLERS_DIR to the folder of your handlers'
+      try {
+        followed = watch(folder, { recursive: true, signal }, (_event, name) => {
+          if (name && /\.m?[jt]s$|\.json$/.test(name) && !name.includes('node_modules')) change(name)
+        })
+      } catch (err) {
+        return `cannot be watched: ${messageOf(err)}`
+      }
+      followed.on('error', err => {
+        if (!signal.aborted) console.error(`ackbox: ${folder} is no longer watched: ${messageOf(err)}`)
       })
-      return true
+      return undefined
     }
   }
 }
+
+const isFolder = (path: string): boolean => statSync(path, { throwIfNoEntry: false })?.isDirectory() ?? false

@@ -10,6 +10,8 @@ export const alarm = pgTable(
     downstream: text('downstream').notNull(),
     attempt: integer('attempt').notNull(),
     kind: text('kind').$type<AlarmKind>().notNull(),
+    /** What raised it, for TLS and BLOCKED_TARGET: the reason of an attempt of the round that begins with `attempt`. */
+    reason: text('reason'),
     createdAt: at('created_at').notNull().defaultNow(),
     sentAt: at('sent_at'),
     resolvedAt: at('resolved_at'),

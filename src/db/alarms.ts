@@ -3,25 +3,20 @@ import type { Sql } from './pool.ts'
 import type { alarm, task } from './schema.ts'
 import { lowestUuid } from '../domain/ids.ts'
 
-/**
- * Why an alarm was raised, as an expression over `alarm`, `delivery`, `outbox_rejected`, `reconciliation` and `prepared`. What was
- * blocked, or which certificate was wrong, is said by the newest attempt of the round that begins with the attempt of the alarm.
- */
+/** Why an alarm was raised, as an expression over `alarm`, `delivery`, `outbox_rejected`, `reconciliation` and `prepared`. */
 export const alarmReason = `case
   when alarm.kind = 'FAILED' then delivery.reason
   when alarm.kind = 'MISMATCH' then
     case when reconciliation.downstream is not null then 'UNKNOWN' when delivery.status = 1 then 'MISSING' else 'DIFFERS' end
-  when alarm.kind in ('TLS', 'BLOCKED_TARGET') then (
-    select x.reason from attempt x
-    where x.task_id = alarm.task_id and x.downstream = alarm.downstream and x.attempt >= alarm.attempt and x.reason is not null
-    order by starts_with(x.reason, case alarm.kind when 'TLS' then 'tls' else 'blocked_target' end) desc, x.attempt desc
-    limit 1)
-  else coalesce(delivery.reason, outbox_rejected.problem->>'code', prepared.last_reason, prepared.last_answer) end`
+  else coalesce(
+    alarm.reason,
+    (select x.reason from attempt x
+      where x.task_id = alarm.task_id and x.downstream = alarm.downstream and x.attempt = alarm.attempt),
+    delivery.reason, outbox_rejected.problem->>'code', prepared.last_reason, prepared.last_answer) end`
 
 /** An alarm that no channel has yet. If the process that claimed it dies, another process claims it some seconds later. */
 export type ClaimedAlarm = Omit<typeof alarm.$inferSelect, 'sentAt' | 'resolvedAt' | 'nextActionAt'> &
   Pick<typeof task.$inferSelect, 'taskNo' | 'messageCode'> & {
-    reason: string | null
     /** Only for KEY_HELD: the key, and the number of deliveries that wait for it, counted up to 10,000. */
     held: { orderingKey: string; waiting: number } | null
   }
@@ -41,7 +36,7 @@ export function claimAlarms(sql: Sql, limit: number): Promise<ClaimedAlarm[]> {
         next_action_at = now() + least(60, 2 * power(2, least(a.tries, 5))) * interval '1 s'
       from due
       where a.task_id = due.task_id and a.downstream = due.downstream and a.attempt = due.attempt and a.kind = due.kind
-      returning a.task_id, a.downstream, a.attempt, a.kind, a.created_at, a.tries
+      returning a.task_id, a.downstream, a.attempt, a.kind, a.reason, a.created_at, a.tries
     )
     -- A rejected row has no task. Its values are those of its producer.
     select alarm.task_id as "taskId", alarm.downstream, alarm.attempt, alarm.kind, alarm.created_at as "createdAt", alarm.tries,
@@ -76,18 +71,19 @@ export async function markAlarmsSent(
     where a.task_id = s.task_id and a.downstream = s.downstream and a.attempt = s.attempt and a.kind = s.kind`
 }
 
-/** The wait for a delivery that another live worker has a handler for, as in a rolling deploy. */
+/** The wait for a delivery that other processes have a handler for, as in a rolling deploy. */
 const elsewhereMs = 5_000
 
-/** `afterMs`: until the next look. `isElsewhere`: another live worker has a handler for it, and there is no alarm. */
+/** `afterMs`: until the next look. `isElsewhere`: other processes have a handler for it, and no new alarm is raised. */
 export interface NoHandler {
   afterMs: number
   isElsewhere: boolean
 }
 
 /**
- * This process has no handler for these deliveries. Raises one open alarm for each that no live worker has a handler for.
- * Their `afterMs` is 60 s first, and doubles with the age of the alarm to 1 h. The result has the order of the deliveries.
+ * This process has no handler for these deliveries. Raises one open alarm for each, except where a live worker that has not left
+ * the downstream and a live dispatcher have a handler. Without an exception `afterMs` is 60 s first, and doubles with the age of
+ * the alarm to 1 h. The result has the order of the deliveries.
  */
 export async function raiseNoHandler(
   sql: Sql,
@@ -95,10 +91,14 @@ export async function raiseNoHandler(
 ): Promise<NoHandler[]> {
   const rows = await sql<{ is_elsewhere: boolean; age_ms: number | null }[]>`
     with handled as materialized (
-      select distinct unnest(handles) as name from node
-      where seen_at > now() - interval '15 s' and roles like '%worker%'
+      select unnest(handles) as name, roles,
+        array(select y->>'downstream' from jsonb_array_elements(yielded) y 
+          where (y->>'until')::timestamptz > now() and not coalesce((y->>'isDoubt')::boolean, false)) as yielded
+      from node where seen_at > now() - interval '15 s'
     ), known as (
-      select u.*, t.message_code || ' ' || u.downstream in (select name from handled) as is_elsewhere
+      select u.*, t.message_code || ' ' || u.downstream in (
+          select name from handled where roles like '%worker%' and split_part(name, ' ', 2) <> all(yielded)
+        ) and t.message_code || ' ' || u.downstream in (select name from handled where roles like '%dispatcher%') as is_elsewhere
       from unnest(
         ${plainArray(deliveries.map(one => one.taskId))}::uuid[], ${textArray(deliveries.map(one => one.downstream))}::text[],
         ${plainArray(deliveries.map(one => one.attempt))}::int[]

@@ -14,7 +14,7 @@ export interface NodeFacts {
   secrets?: readonly string[]
   queue?: string
   handlers?: string
-  /** What its worker has a handler for, as `handledName` writes it. */
+  /** What it has a handler for, as `handledName` writes it. Undefined: as before. */
   handles?: readonly string[]
   /** When its worker reached each downstream last, ms since 1970 by the database's clock. */
   reached?: Readonly<Record<string, number>>
@@ -44,7 +44,8 @@ export async function writeNode(sql: Sql, node: NodeFacts): Promise<void> {
       ${handles ? textArray(handles) : null}::text[], ${sql.json(reached)}, ${sql.json(yielded as never)})
     on conflict (id) do update set roles = excluded.roles, version = excluded.version, seen_at = now(),
       secrets = excluded.secrets, queue = excluded.queue, handlers = excluded.handlers,
-      handles = excluded.handles, reached = excluded.reached, yielded = excluded.yielded`
+      -- Only the first writing of a process brings them.
+      handles = coalesce(excluded.handles, node.handles), reached = excluded.reached, yielded = excluded.yielded`
 }
 
 /** The processes that live. */

@@ -13,7 +13,21 @@ const require = createRequire(import.meta.url)
 const core = require('drizzle-orm') as typeof Core
 const pg = require('drizzle-orm/pg-core') as typeof Pg
 
-export const { and, asc, desc, eq, getTableName, gte, inArray, isNotNull, isNull, lt, relations, sql } = core
+export const {
+  and,
+  asc,
+  desc,
+  eq,
+  getTableColumns,
+  getTableName,
+  gte,
+  inArray,
+  isNotNull,
+  isNull,
+  lt,
+  relations,
+  sql
+} = core
 export const { alias, check, customType, index, pgTable, primaryKey, QueryBuilder, uniqueIndex } = pg
 export const {
   bigint,

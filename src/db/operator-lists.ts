@@ -1,5 +1,5 @@
 // Lists for operators beside tasks: bulk operations, their deliveries, and the processes. Acts of operators: audit.ts.
-import { and, asc, desc, eq, lt, sql, type SQL } from './drizzle.ts'
+import { and, asc, desc, eq, getTableColumns, lt, sql, type SQL } from './drizzle.ts'
 import { lastReason, type Reads } from './reads.ts'
 import { iso, statusWord } from './views.ts'
 import { present } from '../domain/optional-members.ts'
@@ -105,10 +105,13 @@ export async function listOperationDeliveries(
   return { deliveries, ...next }
 }
 
+/** Without `handles`, which may be long. */
+const { handles: _, ...shown } = getTableColumns(node)
+
 /** Processes that have lived within the last hour. */
 export async function listNodes({ db }: Reads) {
   const rows = await db
-    .select({ row: node, live: sql<boolean>`${node.seenAt} > now() - interval '15 s'` })
+    .select({ row: shown, live: sql<boolean>`${node.seenAt} > now() - interval '15 s'` })
     .from(node)
     .orderBy(asc(node.id))
   return rows.map(({ row, live }) => ({

@@ -179,14 +179,14 @@ export async function applyMoves(sql: Sql, completions: readonly Completion[]): 
       from moved m cross join lateral (select message_code from task where id = m.task_id offset 0) t
       where m.status = 2
     ), alarmed as (
-      insert into alarm (task_id, downstream, attempt, kind)
-      select task_id, downstream, attempt, 'FAILED' from moved where status = 2
+      insert into alarm (task_id, downstream, attempt, kind, reason)
+      select task_id, downstream, attempt, 'FAILED', null from moved where status = 2
       union all
-      select m.task_id, m.downstream, m.round_from, t.alarm
+      select m.task_id, m.downstream, m.round_from, t.alarm, t.reason
       from tried t join moved m on m.task_id = t.task_id and m.downstream = t.downstream
       where t.alarm is not null
       on conflict (task_id, downstream, attempt, kind) do update
-        set resolved_at = null, sent_at = null, tries = 0, next_action_at = now(), created_at = now()
+        set resolved_at = null, sent_at = null, tries = 0, next_action_at = now(), created_at = now(), reason = excluded.reason
         where alarm.resolved_at is not null
     ), resolved as (
       update alarm a set resolved_at = now()

@@ -111,21 +111,26 @@ export function executor(deps: ExecuteDeps): Execute {
     )
     if (isRead) endUnread(claims, loaded)
     const slots = deps.slots.get(claims.downstream)
+    const unhandled: LoadedDelivery[] = []
     for (const one of loaded) {
       const { delivery } = one
       const downstream = downstreamOf(deps.handlers, delivery.task.messageCode, delivery.downstream)
       if (!downstream || !slots) {
-        start(postpone(deps, delivery), delivery)
+        unhandled.push(delivery)
         continue
       }
       for (let full = unwritten.full(); full; full = unwritten.full()) await full
       const hasSlot = slots.tryTake() || (await slots.take(deps.stopping).then(yes, no))
-      start(
-        hasSlot ? makeAttempt(deps, one, downstream, slots, unwritten) : release(deps, delivery, 0),
-        delivery
-      )
+      const work = hasSlot ? makeAttempt(deps, one, downstream, slots, unwritten) : release(deps, delivery, 0)
+      start(work, delivery)
     }
     if (isRead) ahead?.leave()
+    if (unhandled.length === 0) return
+    // This process has no handler for them: they are released without a count.
+    const raised = raiseNoHandler(deps.sql, unhandled.map(keyOf))
+    const giveBack = async (one: LoadedDelivery, at: number): Promise<void> =>
+      release(deps, one, (await raised)[at]?.afterMs ?? 60_000)
+    for (const [at, one] of unhandled.entries()) start(giveBack(one, at), one)
   }
   /** Ends the claims whose delivery has changed since. */
   function endUnread({ downstream, deliveries }: ClaimedBatch, loaded: readonly LeasedDelivery[]): void {
@@ -135,12 +140,6 @@ export function executor(deps: ExecuteDeps): Execute {
       if (!ids.has(taskId)) deps.enqueuer.end(downstream, taskId, attempt)
   }
   return Object.assign(deliver, { idle: busy.idle })
-}
-
-/** This process has no handler for it: released without a count. An alarm is raised if no other worker has one. */
-async function postpone(deps: ExecuteDeps, delivery: LoadedDelivery): Promise<void> {
-  const [noHandler] = await raiseNoHandler(deps.sql, [keyOf(delivery)])
-  await release(deps, delivery, noHandler?.afterMs ?? 60_000)
 }
 
 async function release({ complete }: ExecuteDeps, delivery: LoadedDelivery, afterMs: number): Promise<void> {

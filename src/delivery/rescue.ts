@@ -167,7 +167,7 @@ const noReceiptOf = ({ handlers }: Pick<RescueDeps, 'handlers'>, one: Overdue): 
     ? `no_receipt: none within ${policyOf(handlers, one.messageCode, one.downstream).receiptTimeoutMs / 1_000} s`
     : undefined
 
-/** Deliveries whose downstream no live worker knows stay as they are. An alarm must inform the operator. */
+/** Deliveries whose downstream this process does not know stay as they are. If no other process knows it either, an alarm informs the operator. */
 export async function raiseOrphans(
   { sql, log }: Pick<RescueDeps, 'sql' | 'log'>,
   names: string[]

@@ -138,7 +138,7 @@ const inEnglish: Sentence = (waiting, left, clock, counts) => {
     case 'ROOM':
       return `Attempt ${waiting.attempt} has been due since ${clock(waiting.since)} and starts once there is room${before(waiting.last, waiting.attempt)}`
     case 'ANSWER':
-      return `Attempt ${waiting.attempt} is with a worker: no answer yet${waiting.until === undefined ? '' : `; without one it counts as lost ${when(waiting.until)}`}.`
+      return `Attempt ${waiting.attempt} is claimed by a process: no answer yet${waiting.until === undefined ? '' : `; without one it counts as lost ${when(waiting.until)}`}.`
     case 'RECEIPT':
       return `Delivered${waiting.deliveredAt === undefined ? '' : ` at ${clock(waiting.deliveredAt)}`}; its receipt is due ${when(waiting.until)}.`
     case 'TASK': {
@@ -169,7 +169,7 @@ const inChinese: Sentence = (waiting, left, clock, counts) => {
     case 'ROOM':
       return `第 ${waiting.attempt} 次尝试自 ${clock(waiting.since)} 起已到期，一有空位就开始${before(waiting.last, waiting.attempt)}`
     case 'ANSWER':
-      return `第 ${waiting.attempt} 次尝试已交给 worker，尚无响应${waiting.until === undefined ? '' : `；若无响应，将${when(waiting.until)}按丢失处理`}。`
+      return `第 ${waiting.attempt} 次尝试已被进程认领，尚无响应${waiting.until === undefined ? '' : `；若无响应，将${when(waiting.until)}按丢失处理`}。`
     case 'RECEIPT':
       return `已${waiting.deliveredAt === undefined ? '' : `于 ${clock(waiting.deliveredAt)} `}送达；应在 ${left(waiting.until)}${counts ? '内' : ' 前'}收到回执。`
     case 'TASK': {

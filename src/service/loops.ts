@@ -1,4 +1,4 @@
-// The loops of a process, until it stops: dispatcher, outbox, bulk operations, alarms, retention.
+// The periodic work of a process, until it stops: dispatcher, outbox, bulk operations, alarms, retention, checks, statistics.
 import { openArchive } from './archive.ts'
 import type { Config } from './config.ts'
 import { openChannels } from '../alarm/open-channels.ts'

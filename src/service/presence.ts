@@ -6,7 +6,6 @@ import type { Sql } from '../db/pool.ts'
 import type { Reach } from '../delivery/reach.ts'
 import type { Registry } from '../handler/load.ts'
 import { placeOf, redisAddress } from '../queue/redis-client.ts'
-import { present } from '../domain/optional-members.ts'
 import { SettingError, type Config } from './config.ts'
 import type { Heartbeat } from './heartbeat.ts'
 
@@ -108,18 +107,16 @@ export interface PresenceOptions {
 export function presence({ sql, node, owner, version, reach, ...options }: PresenceOptions): Presence {
   const facts = setupFacts(options.config, options.secret, options.registry)
   const roles = [...options.config.roles].join(',')
-  const handles = options.config.roles.has('worker')
-    ? [...options.registry.handlers.values()].flatMap(({ messageCode, downstreams }) =>
-        downstreams.map(({ name }) => handledName(messageCode, name))
-      )
-    : undefined
-  const announce = (): Promise<void> =>
+  const handles = [...options.registry.handlers.values()].flatMap(({ messageCode, downstreams }) =>
+    downstreams.map(({ name }) => handledName(messageCode, name))
+  )
+  const announce = (more: Pick<NodeFacts, 'handles'> = {}): Promise<void> =>
     writeNode(sql, {
       id: node,
       roles,
       version,
       ...facts,
-      ...present('handles', handles),
+      ...more,
       reached: reach.reached(),
       yielded: reach.yielded()
     })
@@ -130,9 +127,9 @@ export function presence({ sql, node, owner, version, reach, ...options }: Prese
         throw new SettingError(
           `SECRET is not that of ${other.nodes.join(', ')}, which run on this database: receipts for the one would be refused by the other. Set the same; to change it, keep the old one as SECRET_PREVIOUS (docs/operations.md)`
         )
-      await Promise.all([announce(), owner.join()])
+      await Promise.all([announce({ handles }), owner.join()])
     },
-    announce,
+    announce: () => announce(),
     async leave() {
       await Promise.allSettled([removeNode(sql, node), owner.leave()])
     }

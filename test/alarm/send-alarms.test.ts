@@ -266,7 +266,7 @@ t.test('a blocked target is heard of at once, once a round, and resolved when it
 
 t.test('the alarm of a blocked target says what to set, in the log as in the message', async t => {
   const { sql, reads, log, post, quiet, later, dispatch, downstream, lines } = await setup(t)
-  const reason = 'blocked_target: to allow it set EGRESS_ALLOW=127.0.0.1:8090'
+  const reason = 'probe: blocked_target: to allow it set EGRESS_ALLOW=127.0.0.1:8090'
   downstream.next(failed, { kind: 'failed', alarm: 'BLOCKED_TARGET', reason }, failed)
   await post()
   for (let n = 0; n < 2; n++) {

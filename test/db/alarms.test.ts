@@ -82,7 +82,7 @@ t.test('NO_HANDLER is one alarm a delivery, and opens again when it comes back',
   )
 })
 
-t.test('no alarm while another live worker has a handler', async t => {
+t.test('no alarm while a live worker and a live dispatcher have a handler', async t => {
   const { sql } = await testDb(t)
   const at = { ...failed, state: 'WAITING' } as const
   const [paid, moved] = [await standing(sql, at), await standing(sql, at, { messageCode: 'stock.moved' })]
@@ -93,13 +93,29 @@ t.test('no alarm while another live worker has a handler', async t => {
     )
   const isElsewhere = { afterMs: 5_000, isElsewhere: true }
   const isNowhere = { afterMs: 60_000, isElsewhere: false }
-  await writeNode(sql, { id: 'old', roles: 'worker', version: '1' })
-  await writeNode(sql, { id: 'new', roles: 'worker', version: '2', handles: ['order.paid warehouse'] })
+  const handles = ['order.paid warehouse']
+  await writeNode(sql, { id: 'old', roles: 'worker,dispatcher', version: '1' })
+  await writeNode(sql, { id: 'worker', roles: 'worker', version: '2', handles })
+  t.same(await raise(), [isNowhere, isNowhere], 'nobody would claim it again')
+  await writeNode(sql, { id: 'dispatcher', roles: 'dispatcher', version: '2', handles })
+  await sql`delete from alarm`
   t.same(await raise(), [isElsewhere, isNowhere])
   t.same([...(await sql`select task_id from alarm`)], [{ task_id: moved }])
-  await sql`update node set seen_at = now() - interval '16 s' where id = 'new'`
+  await writeNode(sql, { id: 'worker', roles: 'worker', version: '2' })
+  t.same(await raise(), [isElsewhere, isNowhere], 'a later writing need not bring them again')
+  const leaves = (isDoubt: boolean, s: number) => {
+    const until = new Date(Date.now() + s * 1_000).toISOString()
+    const yielded = [{ downstream: 'warehouse', until, reason: 'test', isDoubt }]
+    return writeNode(sql, { id: 'worker', roles: 'worker', version: '2', yielded })
+  }
+  await leaves(true, 600)
+  t.same(await raise(), [isElsewhere, isNowhere])
+  await leaves(false, 600)
+  t.same(await raise(), [isNowhere, isNowhere], 'it leaves the downstream to others')
+  await leaves(false, -600)
+  t.same(await raise(), [isElsewhere, isNowhere])
+  await sql`update node set seen_at = now() - interval '16 s' where id = 'worker'`
   t.same(await raise(), [isNowhere, isNowhere])
-  t.equal((await sql`select from alarm`).length, 2)
 })
 
 const open = async (sql: Sql): Promise<string[]> =>

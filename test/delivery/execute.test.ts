@@ -222,7 +222,8 @@ t.test(
     const alarms = () => sql<{ kind: string; open: boolean }[]>`
     select kind, resolved_at is null as open from alarm`
     t.same([...(await alarms())], [{ kind: 'NO_HANDLER', open: true }])
-    await writeNode(sql, { id: 'new', roles: 'worker', version: 'test', handles: ['order.paid warehouse'] })
+    const roles = 'worker,dispatcher'
+    await writeNode(sql, { id: 'new', roles, version: 'test', handles: ['order.paid warehouse'] })
     await dispatch()
     await later('6 s') // not an hour: another process has the handler
     if (known) handlers.set('order.paid', known)

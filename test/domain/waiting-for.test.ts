@@ -73,7 +73,7 @@ const rows: Row[] = [
     { ...waiting, phase: 'IN_FLIGHT' },
     {},
     'ANSWER',
-    /^Attempt 2 is with a worker: no answer yet; without one it counts as lost in 42 s\.$/,
+    /^Attempt 2 is claimed by a process: no answer yet; without one it counts as lost in 42 s\.$/,
     /尚无响应；若无响应，将在 42 秒后按丢失处理。/
   ],
   // The worker that had it is dead.
@@ -131,7 +131,7 @@ const rows: Row[] = [
   // A pause comes first: no other change would help.
   [waiting, { paused, workers: 0, hasHandler: false }, 'PAUSED', /paused/, /暂停/],
   // A worker is sending it: the pause does not stop that attempt.
-  [{ ...waiting, phase: 'IN_FLIGHT' }, { paused }, 'ANSWER', /with a worker/, /已交给 worker/]
+  [{ ...waiting, phase: 'IN_FLIGHT' }, { paused }, 'ANSWER', /claimed by a process/, /已被进程认领/]
 ]
 
 t.test('each state that a delivery can wait in is one sentence, in both languages', async t => {

@@ -165,6 +165,30 @@ t.test('ackbox_receiver.py takes the message of a queue once', { skip: without('
   }
 })
 
+t.test(
+  'the receivers without a table send a receipt until Ackbox answers it',
+  { skip: without('java', 'python3') },
+  async t => {
+    const ways: [command: string, file: string][] = [
+      [process.execPath, 'receiver.mjs'],
+      ['python3', 'receiver.py'],
+      ['java', 'Receiver.java']
+    ]
+    await Promise.all(
+      ways.map(async ([command, file]) => {
+        const ackbox = await receiptSink(t)
+        const settings = { SIGNING_SECRET: secret, ACKBOX_URL: ackbox.url, PORT: '0' }
+        const running = program(t, command, [path.join(examples, file)], { env: settings })
+        const [, port] = await running.said(/^listening (\d+)$/)
+        const { headers, body } = signed(newId(), { 'ackbox-callback-token': 'token-1' })
+        await fetch(`http://127.0.0.1:${port}/`, { method: 'POST', headers, body })
+        await until(`the receipt of ${file} is taken`, () => ackbox.receipts.length > 0)
+        t.match(ackbox.receipts, only({ taskNo: headers['ackbox-task-no'], result: 'HANDLED' }), file)
+      })
+    )
+  }
+)
+
 async function stories(
   t: Test,
   bank: Bank,

@@ -1,0 +1,1 @@
+ALTER TABLE "alarm" ADD COLUMN "reason" text;
