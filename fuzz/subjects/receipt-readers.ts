@@ -8,7 +8,6 @@ import { guard } from '../../src/transport/egress/guard.ts'
 /** Loaded at the start, so that the libraries do not count in the measurements. */
 const readers: Record<string, () => Promise<{ readReceipts: ReadReceipts }>> = {
   amqp: () => import('../../src/transport/rabbitmq/receipts.ts'),
-  kafka: () => import('../../src/transport/kafka/receipts.ts'),
   nats: () => import('../../src/transport/nats/receipts.ts'),
   rocketmq: () => import('../../src/transport/rocketmq/receipts.ts')
 }

@@ -90,15 +90,15 @@ export async function raiseNoHandler(
   deliveries: readonly { taskId: string; downstream: string; attempt: number }[]
 ): Promise<NoHandler[]> {
   const rows = await sql<{ is_elsewhere: boolean; age_ms: number | null }[]>`
-    with handled as materialized (
-      select unnest(handles) as name, roles,
-        array(select y->>'downstream' from jsonb_array_elements(yielded) y 
+    with has_handler as materialized (
+      select unnest(handles) as entry, roles,
+        array(select y->>'downstream' from jsonb_array_elements(yielded) y
           where (y->>'until')::timestamptz > now() and not coalesce((y->>'isDoubt')::boolean, false)) as yielded
       from node where seen_at > now() - interval '15 s'
     ), known as (
       select u.*, t.message_code || ' ' || u.downstream in (
-          select name from handled where roles like '%worker%' and split_part(name, ' ', 2) <> all(yielded)
-        ) and t.message_code || ' ' || u.downstream in (select name from handled where roles like '%dispatcher%') as is_elsewhere
+          select entry from has_handler where roles like '%worker%' and split_part(entry, ' ', 2) <> all(yielded)
+        ) and t.message_code || ' ' || u.downstream in (select entry from has_handler where roles like '%dispatcher%') as is_elsewhere
       from unnest(
         ${plainArray(deliveries.map(one => one.taskId))}::uuid[], ${textArray(deliveries.map(one => one.downstream))}::text[],
         ${plainArray(deliveries.map(one => one.attempt))}::int[]

@@ -14,15 +14,16 @@ export interface NodeFacts {
   secrets?: readonly string[]
   queue?: string
   handlers?: string
-  /** What it has a handler for, as `handledName` writes it. Undefined: as before. */
+  /** What it has a handler for, as `handlesEntry` writes it. Undefined: as before. */
   handles?: readonly string[]
   /** When its worker reached each downstream last, ms since 1970 by the database's clock. */
   reached?: Readonly<Record<string, number>>
   yielded?: readonly YieldedDownstream[]
 }
 
-/** A messageCode at a downstream, in `node.handles`. Neither name holds a space. */
-export const handledName = (messageCode: string, downstream: string): string => `${messageCode} ${downstream}`
+/** An entry of `node.handles`: a messageCode and one downstream of its handler. Neither name holds a space. */
+export const handlesEntry = (messageCode: string, downstream: string): string =>
+  `${messageCode} ${downstream}`
 
 /** Records that this process lives. Removes processes that have been silent for an hour. */
 export async function writeNode(sql: Sql, node: NodeFacts): Promise<void> {

@@ -190,7 +190,7 @@ export async function raiseDependencyFailed(
       ${plainArray(deliveries.map(one => one.taskId))}::uuid[], ${textArray(deliveries.map(one => one.downstream))}::text[],
       ${plainArray(deliveries.map(one => one.attempt))}::int[]
     ) as a (task_id, downstream, attempt)
-    -- Another process may have sent it since. That resolved its alarm, so a new alarm would never be resolved.
+    -- Another process may have unblocked it since. That resolved its alarm, so a new alarm would never be resolved.
     join delivery d on d.task_id = a.task_id and d.downstream = a.downstream and d.attempt = a.attempt and d.phase = 'BLOCKED'
     where d.task_id = any(${plainArray(deliveries.map(one => one.taskId))}::uuid[])
     order by d.task_id, d.downstream

@@ -1,7 +1,7 @@
 // The facts that this process writes for the others, and the check that they agree. With different SECRETs, a process refuses the
 // tokens of another. With different queues, jobs wait where no worker takes them. With different handlers, tasks wait for another process.
 import { createHash, createHmac } from 'node:crypto'
-import { handledName, liveNodes, removeNode, writeNode, type NodeFacts } from '../db/cluster.ts'
+import { handlesEntry, liveNodes, removeNode, writeNode, type NodeFacts } from '../db/cluster.ts'
 import type { Sql } from '../db/pool.ts'
 import type { Reach } from '../delivery/reach.ts'
 import type { Registry } from '../handler/load.ts'
@@ -108,7 +108,7 @@ export function presence({ sql, node, owner, version, reach, ...options }: Prese
   const facts = setupFacts(options.config, options.secret, options.registry)
   const roles = [...options.config.roles].join(',')
   const handles = [...options.registry.handlers.values()].flatMap(({ messageCode, downstreams }) =>
-    downstreams.map(({ name }) => handledName(messageCode, name))
+    downstreams.map(({ name }) => handlesEntry(messageCode, name))
   )
   const announce = (more: Pick<NodeFacts, 'handles'> = {}): Promise<void> =>
     writeNode(sql, {

@@ -1,5 +1,6 @@
 import type { NewTask } from '../../src/db/tasks.ts'
 import { uuidv7 } from '../../src/domain/ids.ts'
+import { taskRequest } from './task-request.ts'
 
 type NewDelivery = NewTask['deliveries'][number]
 
@@ -17,22 +18,10 @@ export const newDelivery = (more: Partial<NewDelivery> = {}): NewDelivery => ({
 /** A task as `insertTasks` takes it, with one delivery. */
 export function newTask(more: Partial<NewTask> = {}): NewTask {
   const id = more.id ?? uuidv7()
-  return {
-    id,
-    taskNo: `no:${id}`,
-    messageCode: 'order.paid',
-    sceneType: '',
-    messageBody: '{}',
-    contentHash: 'hash',
-    startAt: null,
-    delayMs: null,
-    deliverBefore: null,
-    needCallback: null,
-    retryTimes: null,
-    extend: null,
-    traceparent: null,
-    createdBy: 'test',
-    deliveries: [newDelivery()],
-    ...more
-  }
+  const {
+    body: _,
+    start: __,
+    ...request
+  } = taskRequest({ taskNo: `no:${id}`, messageBody: '{}', contentHash: 'hash' })
+  return { ...request, id, startAt: null, delayMs: null, deliveries: [newDelivery()], ...more }
 }
