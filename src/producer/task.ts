@@ -115,8 +115,8 @@ export function written(task: Task): WrittenTask {
     bizType: task.bizType,
     bizKey: task.bizKey,
     uniqueBiz: task.uniqueBiz,
-    after: task.after && JSON.stringify(task.after),
-    extend: task.extend && JSON.stringify(task.extend),
+    after: task.after && jsonText('after', task.after),
+    extend: task.extend && jsonText('extend', task.extend),
     traceparent: task.traceparent
   }
 }
@@ -160,11 +160,42 @@ function bodyText({ messageBody, messageBodyText }: Task): string {
     if (isJson(messageBodyText)) return messageBodyText
     throw new ProducerError('messageBodyText is not JSON.')
   }
-  // JSON.stringify returns undefined for a function or a symbol.
-  const text = messageBody === null ? undefined : (JSON.stringify(messageBody) as string | undefined)
+  const text = messageBody === null ? undefined : jsonText('messageBody', messageBody)
   if (text === undefined || text === 'null')
     throw new ProducerError('messageBody must be any JSON value except null.')
   return text
+}
+
+/**
+ * JSON.stringify writes {} for a Map and null for NaN, and Ackbox refuses half a surrogate pair: here each is an error that names the
+ * member. Returns undefined for a function or a symbol.
+ */
+function jsonText(name: string, value: unknown): string | undefined {
+  try {
+    return JSON.stringify(value, (key: string, member: unknown) => {
+      const problem =
+        problemOf(member) ?? (halfPair.test(key) ? 'its name has half a surrogate pair' : undefined)
+      if (problem !== undefined) throw new ProducerError(`${name}${key && `, member ${key}`}: ${problem}.`)
+      return member
+    })
+  } catch (err) {
+    if (err instanceof ProducerError) throw err
+    // A cycle, or an error in somebody's toJSON.
+    throw new ProducerError(`${name} cannot be written as JSON: ${(err as Error).message}`, { cause: err })
+  }
+}
+
+/** Half of a surrogate pair: with the flag u, a whole pair is one character. */
+const halfPair = /\p{Surrogate}/u
+
+function problemOf(value: unknown): string | undefined {
+  if (typeof value === 'number' && !Number.isFinite(value)) return `${value} is no number of JSON`
+  if (typeof value === 'bigint')
+    return `a BigInt is no number of JSON; write it as text, or the whole body as messageBodyText`
+  if (typeof value === 'string' && halfPair.test(value)) return 'a text has half a surrogate pair'
+  if (value instanceof Map || value instanceof Set)
+    return `JSON has no ${value instanceof Map ? 'Map; use Object.fromEntries' : 'Set; use an array'}`
+  return undefined
 }
 
 function isJson(text: string): boolean {

@@ -179,6 +179,42 @@ t.test('a body keeps its own text', async t => {
   t.match(JSON.parse(fake.seen[0]?.text ?? ''), { messageCode: 'x', extend: { a: 1 }, after: only('b') })
 })
 
+t.test('what JSON cannot hold is an error that names the member, and no other value', async t => {
+  const fake = await fakeAckbox(t)
+  const ackbox = client({ url: fake.url })
+  const cycle: Record<string, unknown> = {}
+  cycle['self'] = cycle
+  const messages = new Map<unknown, string>([
+    [new Map([['a', 1]]), 'messageBody: JSON has no Map; use Object.fromEntries.'],
+    [{ lines: [{ tags: new Set(['a']) }] }, 'messageBody, member tags: JSON has no Set; use an array.'],
+    [{ cents: Number.NaN }, 'messageBody, member cents: NaN is no number of JSON.'],
+    [
+      { cents: 1n },
+      'messageBody, member cents: a BigInt is no number of JSON; write it as text, or the whole body as messageBodyText.'
+    ],
+    [['ok', 'half \ud83d'], 'messageBody, member 1: a text has half a surrogate pair.'],
+    [{ '\udcb8': 1 }, 'messageBody, member \udcb8: its name has half a surrogate pair.']
+  ])
+  for (const [messageBody, message] of messages)
+    await t.rejects(ackbox.post({ messageCode: 'x', messageBody }), new ProducerError(message), message)
+  await t.rejects(ackbox.post({ messageCode: 'x', messageBody: cycle }), {
+    name: 'ProducerError',
+    message: /^messageBody cannot be written as JSON: .*circular/
+  })
+  await t.rejects(ackbox.post({ ...task, extend: { at: Infinity } }), {
+    message: 'extend, member at: Infinity is no number of JSON.'
+  })
+  t.equal(fake.seen.length, 0)
+  const fine = {
+    emoji: '💸',
+    at: new Date(0),
+    no: undefined,
+    map: Object.assign(new Map(), { toJSON: () => [1] })
+  }
+  await ackbox.post({ messageCode: 'x', messageBody: fine })
+  t.ok(fake.seen[0]?.text.includes('"messageBody":{"emoji":"💸","at":"1970-01-01T00:00:00.000Z","map":[1]}'))
+})
+
 t.test('what could never be a task is refused before anything is asked', async t => {
   const fake = await fakeAckbox(t)
   const ackbox = client({ url: fake.url })
