@@ -3,6 +3,7 @@ import { textArray } from './arrays.ts'
 import type { Sql } from './pool.ts'
 import type { RedeliverFilter } from './operation-tables.ts'
 import { literally, mostCounted } from './page.ts'
+import { lastFingerprintOfD, lastReasonOfD } from './reads.ts'
 
 /** The filter of a caller, and the messageCodes that it may change. */
 export interface Selection {
@@ -10,7 +11,7 @@ export interface Selection {
   messageCodes: readonly string[] | null
 }
 
-/** `d` is the delivery. The last reason is defined as in reads.ts. */
+/** `d` is the delivery. */
 export const matches = (sql: Sql, { filter, messageCodes }: Selection) => sql`
   (${messageCodes === null}::boolean or t.message_code = any(${textArray(messageCodes ?? [])}::text[]))
   and (${filter.messageCode ?? null}::text is null or t.message_code = ${filter.messageCode ?? null})
@@ -22,16 +23,9 @@ export const matches = (sql: Sql, { filter, messageCodes }: Selection) => sql`
   and (${filter.from ?? null}::text::timestamptz is null or t.created_at >= ${filter.from ?? null}::text::timestamptz)
   and (${filter.to ?? null}::text::timestamptz is null or t.created_at < ${filter.to ?? null}::text::timestamptz)
   and (${filter.reason ?? null}::text is null or d.reason = ${filter.reason ?? null})
-  and (${filter.fingerprint ?? null}::text is null or ${filter.fingerprint ?? null} = (
-    select e.fingerprint from failure e where e.task_id = d.task_id and e.downstream = d.downstream
-    order by e.id desc limit 1))
-  and (${filter.lastReason ?? null}::text is null or coalesce(
-    (select coalesce((select r.reason from receipt r where a.outcome = 'delivered' and r.task_id = a.task_id
-        and r.downstream = a.downstream and r.attempt = a.attempt and r.applied and r.result <> 'PROCESSING'
-        order by r.id desc limit 1), a.reason)
-      from attempt a where a.task_id = d.task_id and a.downstream = d.downstream order by a.attempt desc limit 1),
-    (select r.reason from receipt r where r.task_id = d.task_id and r.downstream = d.downstream
-      order by r.id desc limit 1)) ilike ${filter.lastReason === undefined ? null : `%${literally(filter.lastReason)}%`})`
+  and (${filter.fingerprint ?? null}::text is null or ${filter.fingerprint ?? null} = ${sql.unsafe(lastFingerprintOfD)})
+  and (${filter.lastReason ?? null}::text is null or ${sql.unsafe(lastReasonOfD)}
+    ilike ${filter.lastReason === undefined ? null : `%${literally(filter.lastReason)}%`})`
 
 /** The downstreams that have FAILED deliveries. */
 export async function failedDownstreams(sql: Sql): Promise<string[]> {

@@ -53,22 +53,35 @@ const beforeOf = (id: PgColumn) =>
     ) first
   )`.as('before')
 
-/** The reason of the last attempt, or else of the last receipt. For a delivered attempt its own receipt is more exact than `no_receipt`. */
-export const lastReason = (taskId: PgColumn, downstream: PgColumn): SQL<string | null> => sql`coalesce(
+/** An expression over the delivery `d`, for the delivery of these columns. */
+const ofD = <T>(expression: string, taskId: PgColumn, downstream: PgColumn): SQL<T> =>
+  sql`(select ${sql.raw(expression)} from (select ${taskId} as task_id, ${downstream} as downstream) d)`
+
+/**
+ * The reason of the last attempt of the delivery `d`, or else of its last receipt. For a delivered attempt its own receipt is more exact
+ * than `no_receipt`.
+ */
+export const lastReasonOfD = `coalesce(
   (select coalesce((select r.reason from receipt r where a.outcome = 'delivered' and r.task_id = a.task_id
       and r.downstream = a.downstream and r.attempt = a.attempt and r.applied and r.result <> 'PROCESSING'
       order by r.id desc limit 1), a.reason)
-    from attempt a where a.task_id = ${taskId} and a.downstream = ${downstream} order by a.attempt desc limit 1),
-  (select r.reason from receipt r where r.task_id = ${taskId} and r.downstream = ${downstream} order by r.id desc limit 1))`
+    from attempt a where a.task_id = d.task_id and a.downstream = d.downstream order by a.attempt desc limit 1),
+  (select r.reason from receipt r where r.task_id = d.task_id and r.downstream = d.downstream order by r.id desc limit 1))`
+
+export const lastReason = (taskId: PgColumn, downstream: PgColumn): SQL<string | null> =>
+  ofD(lastReasonOfD, taskId, downstream)
 
 export const lastAttemptAt = (taskId: PgColumn, downstream: PgColumn): SQL<string | null> => sql`(
   select a.started_at from attempt a where a.task_id = ${taskId} and a.downstream = ${downstream}
   order by a.attempt desc limit 1)`
 
-/** The fingerprint of its last failure. */
-export const lastFingerprint = (taskId: PgColumn, downstream: PgColumn): SQL<string | null> => sql`(
-  select e.fingerprint from failure e where e.task_id = ${taskId} and e.downstream = ${downstream}
+/** The fingerprint of the last failure of the delivery `d`. */
+export const lastFingerprintOfD = `(
+  select e.fingerprint from failure e where e.task_id = d.task_id and e.downstream = d.downstream
   order by e.id desc limit 1)`
+
+export const lastFingerprint = (taskId: PgColumn, downstream: PgColumn): SQL<string | null> =>
+  ofD(lastFingerprintOfD, taskId, downstream)
 
 /** The status code of the answer to the last attempt, if it was answered. */
 export const lastStatus = (taskId: PgColumn, downstream: PgColumn): SQL<number | null> => sql`(
