@@ -109,13 +109,26 @@ export function fromDrizzle<From extends object>(from: From, dialect?: Dialect):
 interface Prisma {
   $queryRawUnsafe(text: string, ...values: Value[]): Promise<unknown>
   $executeRawUnsafe(text: string, ...values: Value[]): Promise<unknown>
-  $transaction<Result>(work: (tx: Prisma) => Promise<Result>): Promise<Result>
+  $transaction<Result>(work: (tx: Prisma) => Promise<Result>, limits: PrismaLimits): Promise<Result>
   $connect?(): Promise<void>
   _activeProvider?: string
 }
 
-/** For Prisma, on PostgreSQL or MySQL: pass the `tx` of an interactive transaction, or the client where a database is needed. */
-export function fromPrisma<From extends object>(from: From, dialect?: Dialect): Database<PrismaNative<From>> {
+/** Limits in milliseconds of a transaction that Ackbox begins: for the work, and for a free connection. */
+export interface PrismaLimits {
+  timeout?: number
+  maxWait?: number
+}
+
+/**
+ * For Prisma, on PostgreSQL or MySQL: pass the `tx` of an interactive transaction, or the client where a database is needed. Prisma's own
+ * limit for the work, 5 s, is shorter than a receiver may take, so the default is 60 s here, and 10 s for a connection.
+ */
+export function fromPrisma<From extends object>(
+  from: From,
+  dialect?: Dialect,
+  limits: PrismaLimits = {}
+): Database<PrismaNative<From>> {
   return database<Prisma, PrismaNative<From>>(from, {
     name: 'fromPrisma',
     wanted: 'a Prisma client or its tx',
@@ -126,7 +139,7 @@ export function fromPrisma<From extends object>(from: From, dialect?: Dialect): 
       /^select|\breturning\b/.test(text)
         ? prisma.$queryRawUnsafe(text, ...values)
         : prisma.$executeRawUnsafe(text, ...values),
-    begin: (prisma, work) => prisma.$transaction(work)
+    begin: (prisma, work) => prisma.$transaction(work, { timeout: 60_000, maxWait: 10_000, ...limits })
   })
 }
 

@@ -18,6 +18,8 @@ export type Mysql2Native<From> = From extends { getConnection(): Promise<infer C
 interface PgClient {
   query(text: string, values?: unknown[]): Promise<{ rows: Row[]; command?: string }>
   release?(err?: Error): void
+  on?(event: 'error', listener: () => void): void
+  removeListener?(event: 'error', listener: () => void): void
 }
 interface PgPool extends PgClient {
   connect(): Promise<PgClient>
@@ -40,14 +42,26 @@ export function fromPg<From extends object>(from: From): Database<PgNative<From>
     async begin(work) {
       const client = pool ? await pool.connect() : handle
       const statement = async (text: string) => void (await client.query(text))
+      if (pool) client.on?.('error', ignoreLost)
       return await inTransaction(
         statement,
         () => work(client as unknown as PgNative<From>),
-        err => (pool ? client.release?.(err) : undefined)
+        err => {
+          if (!pool) return
+          // With an error the pool closes the client, which may emit more of them.
+          if (!err) client.removeListener?.('error', ignoreLost)
+          client.release?.(err)
+        }
       )
     }
   }
 }
+
+/**
+ * A pool of pg listens only to its idle clients. When a connection is lost during a transaction, the client emits an error, which would
+ * end the process. The next statement of the transaction fails with the same cause.
+ */
+const ignoreLost = () => {}
 
 interface Mysql2Connection {
   query(text: string): Promise<[unknown, unknown]>

@@ -57,6 +57,7 @@ export async function sendDue(
   return rows.length === most
 }
 
+/** Columns are read by names of one word: libraries can be set to change the names of others, as to camel case. */
 const claim = async (db: Database<unknown>, consumer: string): Promise<readonly Row[]> => {
   try {
     return db.dialect === 'postgres' ? await claimInPostgres(db, consumer) : await claimInMysql(db, consumer)
@@ -71,7 +72,7 @@ const claimInPostgres = async (db: Database<unknown>, consumer: string): Promise
   await db.begin(async native => {
     const tx = db.within(native)
     const rows = await tx.query(
-      `select id, callback_url, callback_token, receipt, tries from ackbox_receipt_outbox
+      `select id, callback_url as url, callback_token as token, receipt, tries from ackbox_receipt_outbox
        where consumer = $1::text and next_try_at <= clock_timestamp()
        order by next_try_at limit ${most} for update skip locked`,
       [consumer]
@@ -99,7 +100,7 @@ async function claimInMysql(db: Database<unknown>, consumer: string): Promise<re
   return await db.begin(async native => {
     const tx = db.within(native)
     const rows = await tx.query(
-      `select cast(id as char) as id, callback_url, callback_token, receipt, tries
+      `select cast(id as char) as id, callback_url as url, callback_token as token, receipt, tries
        from ackbox_receipt_outbox force index (primary)
        where id in (${due.map(() => '?').join(', ')}) and next_try_at <= utc_timestamp(6) for update skip locked`,
       due.map(idOf)
@@ -126,11 +127,11 @@ async function send(
   const { taskNo } = JSON.parse(receipt) as { taskNo: string }
   let answer: Response | undefined
   try {
-    answer = await fetch(url ?? String(row['callback_url']), {
+    answer = await fetch(url ?? String(row['url']), {
       method: 'POST',
       headers: {
         'content-type': 'application/json',
-        'ackbox-callback-token': String(row['callback_token'])
+        'ackbox-callback-token': String(row['token'])
       },
       body: receipt,
       redirect: 'manual',

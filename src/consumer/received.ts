@@ -36,12 +36,12 @@ export async function begin(
   const [found] =
     tx.dialect === 'postgres'
       ? await tx.query(
-          'select result, (forget_after < $1::text::timestamptz)::int as is_sooner from ackbox_received where consumer = $2::text and webhook_id = $3::text',
+          'select result, (forget_after < $1::text::timestamptz)::int as sooner from ackbox_received where consumer = $2::text and webhook_id = $3::text',
           [until, ...key]
         )
       : // A locking read sees later commits too. The lock is shared, like that of the failed insert: with exclusive locks two repeats deadlock.
         await tx.query(
-          'select result, forget_after < ? as is_sooner from ackbox_received where consumer = ? and webhook_id = ? lock in share mode',
+          'select result, forget_after < ? as sooner from ackbox_received where consumer = ? and webhook_id = ? lock in share mode',
           [until, ...key]
         )
   if (!found) {
@@ -50,7 +50,7 @@ export async function begin(
     throw new Vanished()
   }
   // After an operator's redelivery, the row must be kept for longer.
-  if (Number(found['is_sooner']) === 1) await extendForgetAfter(tx, key, until)
+  if (Number(found['sooner']) === 1) await extendForgetAfter(tx, key, until)
   const result = found['result']
   // Unfinished: the work committed the transaction itself, and then its process died.
   const isKept = typeof result === 'string' && !unfinished.test(result)
@@ -148,6 +148,16 @@ export async function takeBack({ tx, key, mark }: First): Promise<void> {
 const timeText = ({ dialect }: Pick<Tx, 'dialect'>, time: Date): string =>
   dialect === 'postgres' ? time.toISOString() : time.toISOString().replace('T', ' ').replace('Z', '')
 
-/** Deadlocks, serialization failures and lock timeouts: the transaction is rolled back, and a retry can succeed. */
+/** Deadlocks, serialization failures, lock timeouts, and Prisma's limits of a transaction: the transaction is rolled back, and a retry can succeed. */
 export const isBusy = (err: unknown): boolean =>
-  hasCode(err, ['40001', '40P01', '55P03', 1205, 1213, 'ER_LOCK_WAIT_TIMEOUT', 'ER_LOCK_DEADLOCK', 'P2034'])
+  hasCode(err, [
+    '40001',
+    '40P01',
+    '55P03',
+    1205,
+    1213,
+    'ER_LOCK_WAIT_TIMEOUT',
+    'ER_LOCK_DEADLOCK',
+    'P2028',
+    'P2034'
+  ])
