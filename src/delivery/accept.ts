@@ -8,7 +8,7 @@ import { failpoint } from '../runtime/failpoint.ts'
 import type { LoadedHandler } from '../handler/loaded.ts'
 import type { Metrics } from '../runtime/metrics.ts'
 import { uuidv7 } from '../domain/ids.ts'
-import type { Admission } from './admission.ts'
+import { startsNow, type Admission } from './admission.ts'
 import { writeDependents, type WriteDependentsDeps } from './write-dependents.ts'
 import { batchOf, inTurn } from './in-turn.ts'
 import { withSteps, writeSteps } from './steps.ts'
@@ -270,7 +270,7 @@ function enqueue(deps: AcceptDeps, tasks: NewTask[], inserted: InsertResult[], l
   let behind = false
   tasks.forEach((task, index) => {
     const one = inserted[index]
-    if (one?.kind !== 'created' || task.startAt !== null || task.delayMs !== null) return
+    if (one?.kind !== 'created' || !startsNow(task, cluster.now)) return
     for (const [at, { downstream, skipped, claim }] of task.deliveries.entries()) {
       const isBlocked = one.places?.[at]?.isBlocked
       if (skipped || claim || isBlocked || one.inFlight.includes(at) || cluster.isPaused(downstream)) continue

@@ -22,8 +22,15 @@ export const roomOf = ({ enqueuer, cluster, claiming }: RoomDeps, downstream: st
   !claiming() || cluster.isPaused(downstream) || cluster.isBehind(downstream) ? 0 : enqueuer.room(downstream)
 
 interface AdmissionDeps extends RoomDeps {
+  cluster: Pick<Cluster, 'isPaused' | 'isBehind' | 'now'>
   owner: Pick<Owner, 'number'>
 }
+
+/** Producers may name a start time that has passed, or a delay of 0: such a task is delivered like one without. */
+export const startsNow = (
+  { startAt, delayMs }: Pick<NewTask, 'startAt' | 'delayMs'>,
+  now: () => Date
+): boolean => (startAt === null ? (delayMs ?? 0) <= 0 : startAt <= now())
 
 export function admission(deps: AdmissionDeps): Admission {
   const { owner } = deps
@@ -35,10 +42,10 @@ export function admission(deps: AdmissionDeps): Admission {
       const rooms = new Map<string, number>()
       const marked = new Map<string, number>()
       const number = owner.number()
-      for (const { deliveries, startAt, delayMs } of tasks) {
-        // Nearly all deliveries with a start time wait for it: they take no room.
-        const takes = startAt === null && delayMs === null ? 1 : 0
-        for (const delivery of deliveries) {
+      for (const task of tasks) {
+        // Deliveries that wait for their start time take no room.
+        const takes = startsNow(task, deps.cluster.now) ? 1 : 0
+        for (const delivery of task.deliveries) {
           if (delivery.skipped) continue
           const { downstream } = delivery
           const left = rooms.get(downstream) ?? room(downstream)

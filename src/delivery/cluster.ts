@@ -63,7 +63,8 @@ export function openCluster(
   let dispatchers = 0
   let away = false
   let seenAt = -Infinity
-  let aheadMs = 0
+  /** The database's time minus that of the monotonic clock, ms: a step of this machine's clock changes nothing. */
+  let offsetMs = Date.now() - performance.now()
   let dependents = false
   let dependentsAt = -Infinity
   let promotions = false
@@ -94,14 +95,14 @@ export function openCluster(
       dependentsAt = performance.now()
     },
     hasPromotions: () => promotions,
-    now: () => new Date(Date.now() + aheadMs),
+    now: () => new Date(offsetMs + performance.now()),
     async refresh() {
       const beganAt = performance.now()
       const seen = await marks.look(from => readCluster(sql, downstreams, node, from))
       // A read-only database accepts no task and no receipt.
       away = seen.readOnly
       seenAt = performance.now()
-      aheadMs = seen.now.getTime() - Date.now()
+      offsetMs = seen.now.getTime() - seenAt
       paused = seen.paused
       workers = seen.workers
       dispatchers = seen.dispatchers

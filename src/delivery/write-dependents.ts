@@ -54,10 +54,17 @@ async function insert(sql: Sql, tasks: readonly NewTask[]): Promise<InsertResult
   const fresh = new Map<string, NewTask>()
   const waits: Wait[] = []
   const answered = new Map<NewTask, InsertResult>()
+  /** The same taskNo again in this batch, as by a client that repeats its POST. */
+  const repeats: { task: NewTask; first: NewTask }[] = []
   for (const task of tasks) {
     const known = stored.get(task.taskNo)
     if (known) {
       answered.set(task, { kind: 'known', taskNo: task.taskNo, contentHash: known.contentHash })
+      continue
+    }
+    const first = fresh.get(task.taskNo)
+    if (first) {
+      repeats.push({ task, first })
       continue
     }
     const found = resolve(task, stored, fresh)
@@ -73,6 +80,12 @@ async function insert(sql: Sql, tasks: readonly NewTask[]): Promise<InsertResult
   // A task that waits has no delivery in flight.
   for (const [at, result] of inserted.entries())
     answered.set(taken[at]!, result.kind === 'created' ? { ...result, inFlight: [] } : result)
+  for (const { task, first } of repeats) {
+    const result = answered.get(first)
+    if (result?.kind === 'created')
+      answered.set(task, { kind: 'known', taskNo: task.taskNo, contentHash: first.contentHash })
+    else if (result) answered.set(task, result)
+  }
   return tasks.map(task => {
     const result = answered.get(task)
     if (!result) throw new Error('insertDependents answered for fewer tasks than it was given')

@@ -157,6 +157,15 @@ t.test(
   }
 )
 
+t.test('a step of this host’s clock changes nothing of what the time is', async t => {
+  const { around } = await setup(t)
+  await around.refresh()
+  const real = Date.now
+  t.teardown(() => (Date.now = real))
+  Date.now = () => real() - 7_200_000
+  t.ok(Math.abs(around.now().getTime() - real()) < 600_000, around.now().toISOString())
+})
+
 t.test('a start time that has passed is due at once', async t => {
   const { post, quiet, delivery } = await setup(t)
   const taskNo = await post({ start: { at: new Date(Date.now() - 60_000) } })

@@ -17,7 +17,11 @@ function around(rooms: Record<string, number>) {
   const state = { paused: '', behind: '', claiming: true }
   const admitting = admission({
     enqueuer: { room: name => rooms[name] ?? 0 },
-    cluster: { isPaused: name => name === state.paused, isBehind: name => name === state.behind },
+    cluster: {
+      isPaused: name => name === state.paused,
+      isBehind: name => name === state.behind,
+      now: () => new Date(1_000_000)
+    },
     owner: { number: () => 7 },
     claiming: () => state.claiming
   })
@@ -52,10 +56,19 @@ t.test('what waits for its time, or is skipped, takes nobody its place', async t
     task({ startAt: new Date(8e12) }),
     task({ delayMs: 5_000 }),
     task(),
-    task({ delayMs: 0 })
+    task({ delayMs: 5_000 })
   ]
   admitting.take(tasks)
   t.same(claimed(tasks), [false, true, true, true, false])
+})
+
+t.test('a start time that has passed, and a delay of 0, take room', async t => {
+  for (const past of [{ startAt: new Date(999_999) }, { startAt: new Date(1_000_000) }, { delayMs: 0 }]) {
+    const { admitting } = around({ shop: 2 })
+    const tasks = [task(past), task(past), task(past)]
+    admitting.take(tasks)
+    t.same(claimed(tasks), [true, true, false], JSON.stringify(past))
+  }
 })
 
 t.test('nothing is claimed of what is paused or behind, or while we stop', async t => {

@@ -179,3 +179,24 @@ t.test('posted again it is the same, even when what it waited for is gone', asyn
   t.match(await accept(one), { kind: 'same', task: { taskNo: one.taskNo, after: only(first) } })
   t.match(await accept({ ...one, contentHash: 'another' }), { kind: 'conflict' })
 })
+
+t.test(
+  'posted several times at once, one is created and the others of the batch are answered too',
+  async t => {
+    const { accept, post, quiet } = await setup(t)
+    const first = await post()
+    await quiet()
+    const one = taskRequest({ taskNo: 'one', ...after(first) })
+    const answers = await Promise.all([
+      accept(taskRequest(after(first))), // While it is written, the others form one batch.
+      accept(one),
+      accept(one),
+      accept({ ...one, contentHash: 'another' }),
+      accept(taskRequest({ taskNo: 'two', ...after('one') }))
+    ])
+    t.same(
+      answers.map(answer => answer.kind),
+      ['created', 'created', 'same', 'conflict', 'created']
+    )
+  }
+)
