@@ -57,9 +57,11 @@ export interface ApiRequest {
   waitMs?: number | undefined
   /** True: the request may arrive twice. */
   isRepeatable: boolean
+  /** A member of every answer of Ackbox to this request: a 2xx without it is a page of a proxy. */
+  member?: 'taskNo' | 'results' | undefined
 }
 
-/** Returns the JSON of a 2xx. Throws an AckboxError for everything else, and the signal's reason when the signal aborts. */
+/** Returns the JSON of a 2xx of Ackbox. Throws an AckboxError for everything else, and the signal's reason when the signal aborts. */
 export async function call<Answer>(target: Target, request: ApiRequest): Promise<Answer> {
   const end = performance.now() + target.retryForMs
   for (let tries = 1; ; tries++) {
@@ -109,7 +111,7 @@ async function attempt<Answer>(target: Target, request: ApiRequest): Promise<Ans
     })
     const text = await answer.text()
     const json = parsed(text)
-    if (answer.ok && json !== undefined) return json as Answer
+    if (answer.ok && hasMember(json, request.member)) return json as Answer
     return refused(route, answer, text, json)
   } catch (err) {
     signal?.throwIfAborted()
@@ -149,6 +151,11 @@ function refused(route: string, { status, headers }: Response, text: string, jso
       errors
     }
   )
+}
+
+function hasMember(json: unknown, member: string | undefined): boolean {
+  if (member === undefined) return json !== undefined
+  return typeof json === 'object' && json !== null && Object.hasOwn(json, member)
 }
 
 /** Reads seconds or a date. A wait above one hour is ignored. */

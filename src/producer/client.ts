@@ -80,7 +80,7 @@ const longestWaitS = 60
 export function client(options: ClientOptions): Client {
   const target = targetOf(options)
   const ask = <Answer>(path: string, request: Omit<ApiRequest, 'path'>): Promise<Answer> =>
-    call(target, { ...request, path })
+    call(target, { member: 'taskNo', ...request, path })
   const act = (taskNo: string, verb: string, { signal }: CallOptions): Promise<TaskAnswer> =>
     ask(`${taskPath(taskNo)}/${verb}`, { method: 'POST', signal, isRepeatable: true })
   const postOne = (
@@ -115,8 +115,14 @@ export function client(options: ClientOptions): Client {
           method: 'POST',
           body,
           signal,
-          isRepeatable: true
+          isRepeatable: true,
+          member: 'results'
         })
+        if (answer.results.length !== texts.length)
+          throw new AckboxError(
+            `POST tasks/batch was answered with ${answer.results.length} results for ${texts.length} tasks, so not by Ackbox.`,
+            {}
+          )
         // The result of a refused task may have no taskNo. It is added here.
         for (const result of answer.results)
           results.push({ ...result, taskNo: rows[results.length]?.taskNo ?? '' })

@@ -91,7 +91,7 @@ function isJson(value: RelayRow[Member]): boolean {
 async function postPart(target: Target, tasks: readonly string[]): Promise<RowVerdict[]> {
   const { status, body, retryAfterMs } = await send(target, `{"tasks":[${tasks.join()}]}`)
   if (status === 200) return verdictsOf(body, tasks.length)
-  if (!isFinal(status)) {
+  if (!isFinal(status) || (status !== 413 && !isProblem(body))) {
     const Away = [401, 403, 404, 405, 421].includes(status) ? TargetRefuses : TargetAway
     throw new Away(`${target.url} answered ${status}: ${body.slice(0, 300)}`, retryAfterMs)
   }
@@ -107,6 +107,10 @@ async function postPart(target: Target, tasks: readonly string[]): Promise<RowVe
 /** True: the same bytes always get this refusal. A wrong key or an overload is not the fault of the row. */
 const isFinal = (status: number): boolean =>
   status >= 400 && status < 500 && ![401, 403, 404, 405, 408, 421, 425, 429].includes(status)
+
+/** A proxy, a firewall or a TLS port answers with another body, which says nothing about the rows. Only for 413 it does. */
+const isProblem = (body: string): boolean =>
+  typeof (jsonOf(body) as { code?: unknown } | null | undefined)?.code === 'string'
 
 /** The same for one task of a batch, where 403 is about the task's messageCode. */
 const isFinalForTask = (status: number): boolean =>

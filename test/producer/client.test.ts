@@ -128,6 +128,27 @@ t.test('what was refused for good is not tried again', async t => {
   t.equal(fake.seen.length, 4, 'but what was surely not done')
 })
 
+t.test('a page with status 200 that is not by Ackbox is an error, also if it is JSON', async t => {
+  const fake = await fakeAckbox(t)
+  const ackbox = client({ url: fake.url })
+  fake.script = (_, response) => answer(response, 200, { message: 'We are down for maintenance' })
+  const notByAckbox = {
+    name: 'AckboxError',
+    status: 200,
+    code: undefined,
+    message: /not by Ackbox: {"message"/
+  }
+  await t.rejects(ackbox.post(task), notByAckbox)
+  await t.rejects(ackbox.batch([task]), notByAckbox)
+  await t.rejects(ackbox.read('x'), notByAckbox)
+  await t.rejects(ackbox.commit('x'), notByAckbox)
+  fake.script = (_, response) => answer(response, 200, { results: [] })
+  await t.rejects(ackbox.batch([task, task]), {
+    name: 'AckboxError',
+    message: 'POST tasks/batch was answered with 0 results for 2 tasks, so not by Ackbox.'
+  })
+})
+
 t.test('an abort ends it at once, whether it sends or waits', async t => {
   const fake = await fakeAckbox(t)
   const ackbox = client({ url: fake.url })

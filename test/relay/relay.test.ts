@@ -115,7 +115,11 @@ for (const kind of kinds) {
       response => void response.writeHead(401).end('{}'),
       response => void response.destroy(),
       response => void response.end('<html>'),
-      response => void response.end('{"results":[]}')
+      response => void response.end('{"results":[]}'),
+      response => void response.writeHead(400).end('<html>The plain HTTP request was sent to HTTPS port'),
+      response =>
+        void response.writeHead(409, { 'content-type': 'application/json' }).end('{"message":"no"}'),
+      response => void response.writeHead(451).end()
     ]
     const target = await ackbox(t, (response, nth) => {
       faults[nth]?.(response)
