@@ -58,7 +58,8 @@ export async function mysqlSource(url: string, connections: number): Promise<Sou
         const { accepted, rejected } = byVerdict(outboxRows, await post(outboxRows))
         for (const { id, problem } of rejected) {
           await connection.query(
-            `insert into ackbox_outbox_rejected (${columns}, problem) select ${columns}, ? from ackbox_outbox where id = ?`,
+            `insert into ackbox_outbox_rejected (id, ${columns}, problem)
+             select ${freeId('ackbox_outbox_rejected')}, ${columns}, ? from ackbox_outbox moved where id = ?`,
             [problem.slice(0, mostProblem), id]
           )
         }
@@ -94,7 +95,8 @@ export async function mysqlSource(url: string, connections: number): Promise<Sou
         const ids = rows.map(row => row.id)
         if (ids.length === 0) return 0
         await connection.query(
-          `insert into ackbox_outbox (${columns}) select ${columns} from ackbox_outbox_rejected where id in (?)`,
+          `insert into ackbox_outbox (id, ${columns})
+           select ${freeId('ackbox_outbox')}, ${columns} from ackbox_outbox_rejected moved where id in (?) order by id`,
           [ids]
         )
         await connection.query('delete from ackbox_outbox_rejected where id in (?)', [ids])
@@ -116,8 +118,13 @@ export async function mysqlDriver(): Promise<typeof mysql> {
   }
 }
 
-/** The columns that both tables have and that are not generated. */
-const columns = `id, task_no, message_code, message_body, scene_type, deliver_start_time, delay_ms, deliver_before, ordering_key,
+/** The id of the row `moved`, or a free one below 0 if `table` has its id: an outbox that was truncated or restored gives ids again. */
+const freeId = (table: string): string =>
+  `case when exists (select 1 from ${table} taken where taken.id = moved.id)
+   then least(0, (select min(id) from ${table} lowest)) - row_number() over (order by moved.id) else moved.id end`
+
+/** The columns that both tables have and that are not generated, without the id. */
+const columns = `task_no, message_code, message_body, scene_type, deliver_start_time, delay_ms, deliver_before, ordering_key,
   need_callback, retry_times, biz_type, biz_key, unique_biz, \`after\`, extend, traceparent, created_at`
 
 /**

@@ -45,7 +45,8 @@ export function postgresSource(url: string, connections: number): Source {
               delete from ackbox_outbox o using refused r where o.id = r.id
               returning o.*, r.problem
             )
-            insert into ackbox_outbox_rejected (${columns(tx)}, problem) select ${columns(tx)}, problem from gone`
+            insert into ackbox_outbox_rejected (id, ${columns(tx)}, problem)
+            select ${freeId(tx, 'ackbox_outbox_rejected', 'gone')}, ${columns(tx)}, problem from gone`
         }
         failpoint('relay.after_remove')
         return { seen: rows.length, removed: accepted.length + rejected.length }
@@ -68,16 +69,25 @@ export function postgresSource(url: string, connections: number): Source {
     async retryRejected() {
       const moved = await sql`
         with back as (delete from ackbox_outbox_rejected returning *)
-        insert into ackbox_outbox (${columns(sql)}) overriding system value select ${columns(sql)} from back order by id`
+        insert into ackbox_outbox (id, ${columns(sql)}) overriding system value
+        select ${freeId(sql, 'ackbox_outbox', 'back')}, ${columns(sql)} from back order by id`
       return moved.count
     },
     close: () => sql.end({ timeout: 5 })
   }
 }
 
-/** The columns that both tables have and that are not generated. */
+/**
+ * The id of a row of `from`, or a free one below 0 if `table` has its id: an outbox that was truncated or restored gives ids again.
+ * Rows that leave in the same statement still count as there.
+ */
+const freeId = (tx: Pick<Client, 'unsafe'>, table: string, from: string) =>
+  tx.unsafe(`case when exists (select from ${table} taken where taken.id = ${from}.id)
+    then least(0, (select min(id) from ${table})) - row_number() over (order by ${from}.id) else ${from}.id end`)
+
+/** The columns that both tables have and that are not generated, without the id. */
 const columns = (tx: Pick<Client, 'unsafe'>) =>
-  tx.unsafe(`id, task_no, message_code, message_body, scene_type, deliver_start_time, delay_ms, deliver_before, ordering_key,
+  tx.unsafe(`task_no, message_code, message_body, scene_type, deliver_start_time, delay_ms, deliver_before, ordering_key,
     need_callback, retry_times, biz_type, biz_key, unique_biz, "after", extend, traceparent, created_at`)
 
 /** A timestamptz as RFC 3339 in UTC. A value outside the calendar, such as infinity, stays: as null, the task would be sent at once. */

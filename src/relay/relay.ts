@@ -24,10 +24,18 @@ const backoffMs = { first: 200, most: 30_000 }
 
 /** Relays until the signal aborts. Returns when the running batches have ended. */
 export async function relay(deps: RelayDeps, signal: AbortSignal): Promise<void> {
-  const workers = Array.from({ length: deps.concurrency }, () =>
-    worker(deps, signal, () => postShare(deps, 'unkeyed'))
+  /** By worker. One that works must not hide that another one is stuck. */
+  const faults = new Map<number, string>()
+  const healthOf = (index: number) => (fault: string | null) => {
+    if (fault === null) faults.delete(index)
+    else faults.set(index, fault)
+    const [first = null] = faults.values()
+    deps.onHealth(first)
+  }
+  const workers = Array.from({ length: deps.concurrency }, (_, index) =>
+    worker({ ...deps, onHealth: healthOf(index) }, signal, () => postShare(deps, 'unkeyed'))
   )
-  const keyed = worker(deps, signal, async () =>
+  const keyed = worker({ ...deps, onHealth: healthOf(deps.concurrency) }, signal, async () =>
     sumOfAll((await deps.source.shards()).map(shard => postShare(deps, shard)))
   )
   await Promise.all([...workers, keyed])

@@ -106,6 +106,27 @@ for (const kind of kinds) {
       await relay(t, from.url, service.url, '--once').said(/^4 rows left the outbox/)
       await until('the mended one is delivered', () => on.downstream.count('unknown') === 1)
       t.equal((await from.rejected()).length, 3)
+
+      // An outbox that was truncated gives ids again that rejected rows have.
+      const takeId = `update ackbox_outbox_rejected set id = (select max(id) from ackbox_outbox) where task_no = 'twice'`
+      await from.run(
+        insert([
+          ['fine-3', 'test.plain', '{"n": 1}'],
+          ['unknown-2', 'test.plian', '{"n": 3}']
+        ])
+      )
+      await from.run(takeId)
+      await relay(t, from.url, service.url, '--once').said(/^2 rows left the outbox/)
+      t.equal((await from.rejected()).length, 4)
+      await from.run(insert([['fine-4', 'test.plain', '{"n": 1}']]))
+      await from.run(takeId)
+      await relay(t, from.url, service.url, '--retry-rejected').said(
+        /^4 rejected rows are in the outbox again/
+      )
+      await relay(t, from.url, service.url, '--once').said(/^5 rows left the outbox/)
+      await until('all fine ones are delivered', () =>
+        ['fine-3', 'fine-4'].every(taskNo => on.downstream.count(taskNo) === 1)
+      )
     }
   )
 

@@ -2,6 +2,7 @@
 import t from 'tap'
 import { mysqlSource } from '../../src/relay/mysql.ts'
 import { postgresSource } from '../../src/relay/postgres.ts'
+import { relay as relayAll } from '../../src/relay/relay.ts'
 import type { RelayRow, Share, RowVerdict } from '../../src/relay/source.ts'
 import { only } from '../support/only.ts'
 import { start } from '../support/service.ts'
@@ -11,6 +12,7 @@ import { insert, kinds, producer, relay } from './producer.ts'
 
 t.setTimeout(600_000)
 
+const nothing = (): void => {}
 const refused: RowVerdict = { kind: 'rejected', problem: '{}' }
 
 for (const kind of kinds) {
@@ -136,4 +138,42 @@ t.test('postgres: two relays on a database whose transactions are serializable',
     { seen: 10, removed: 10 },
     { seen: 10, removed: 10 }
   ])
+})
+
+t.test('one worker that works does not hide that another one is stuck', async t => {
+  let polls = 0
+  let isStuck = true
+  const healths: (string | null)[] = []
+  const stop = new AbortController()
+  const running = relayAll(
+    {
+      source: {
+        check: () => Promise.resolve(),
+        shards: () => Promise.resolve([0]),
+        postShare(share) {
+          if (share === 'unkeyed') polls++
+          else if (isStuck) return Promise.reject(new Error('stuck'))
+          return Promise.resolve({ seen: 0, removed: 0 })
+        },
+        waiting: () => Promise.resolve({ rows: 0, oldestS: 0, rejected: 0 }),
+        retryRejected: () => Promise.resolve(0),
+        close: () => Promise.resolve()
+      },
+      target: { url: 'http://127.0.0.1:1', key: undefined, timeoutMs: 1_000 },
+      log: { debug: nothing, info: nothing, warn: nothing, error: nothing },
+      batch: 10,
+      concurrency: 2,
+      onBatch: nothing,
+      onHealth: fault => healths.push(fault)
+    },
+    stop.signal
+  )
+  await until('the keyed worker is stuck', () => healths.includes('stuck'))
+  const seen = polls
+  await until('the others have worked again', () => polls > seen + 4)
+  t.equal(healths.at(-1), 'stuck')
+  isStuck = false
+  await until('it works again', () => healths.at(-1) === null)
+  stop.abort()
+  await running
 })
