@@ -84,9 +84,11 @@ export interface ReceivedTask {
 const forgetMs = 30 * 86_400_000
 
 export function read(message: Message): ReadMessage {
-  const headers = headersOf(message)
-  const given = message.body ?? message.value ?? message.data ?? message.content ?? headers.get('body')
-  return { headers, payload: given === undefined ? fieldsOf(headers) : bytesOf(given) }
+  const fields = fieldsOf(message)
+  const headers = new Map(fields.map(([name, value]) => [name.toLowerCase(), textOf(value)]))
+  const body = fields.findLast(([name]) => name === 'body')?.[1]
+  const given = message.body ?? message.value ?? message.data ?? message.content ?? body
+  return { headers, payload: given === undefined ? ownText(fields) : bytesOf(given) }
 }
 
 /** Decodes percent-encoded UTF-8. Returns other text unchanged, because the signature does not cover headers. */
@@ -120,14 +122,15 @@ export function taskOf({ headers, payload }: ReadMessage): ReceivedTask {
   }
 }
 
-function headersOf({ headers, properties }: Message): Map<string, string> {
+type Field = readonly [name: string, value: {}]
+
+/** In their order, with their names as they came: both are signed if a Redis stream's entry has no `body`. */
+function fieldsOf({ headers, properties }: Message): Field[] {
   const inner = (properties as { headers?: unknown } | null | undefined)?.headers
-  const found = new Map<string, string>()
-  for (const [name, value] of pairs(headers ?? inner ?? properties)) {
+  return Array.from(pairs(headers ?? inner ?? properties)).flatMap(([name, value]) => {
     const last: unknown = Array.isArray(value) ? value.at(-1) : value
-    if (last !== undefined && last !== null) found.set(textOf(name).toLowerCase(), textOf(last))
-  }
-  return found
+    return last === undefined || last === null ? [] : [[textOf(name), last] as const]
+  })
 }
 
 function pairs(from: unknown): Iterable<readonly [unknown, unknown]> {
@@ -151,8 +154,12 @@ function bytesOf(given: unknown): string | Uint8Array {
   return again
 }
 
-/** For an entry of a Redis stream without a field `body`, the signature covers the entry's own fields. */
-function fieldsOf(headers: ReadonlyMap<string, string>): string {
-  const own = [...headers].filter(([name]) => !/^(?:webhook-|ackbox-)|^traceparent$/.test(name))
-  return own.length === 0 ? '' : JSON.stringify(own.flat())
+/**
+ * For an entry of a Redis stream without a field `body`, the signature covers the entry's own fields. They come before those of
+ * Ackbox, of which `webhook-id` is the first. A name does not tell them apart: an entry may have its own `traceparent`.
+ */
+function ownText(fields: readonly Field[]): string {
+  const first = fields.findIndex(([name]) => name.toLowerCase() === 'webhook-id')
+  const own = first === -1 ? fields : fields.slice(0, first)
+  return own.length === 0 ? '' : JSON.stringify(own.flatMap(([name, value]) => [name, textOf(value)]))
 }

@@ -42,7 +42,7 @@ export const derivedSecrets = (
 ): string[] =>
   (secretPrevious === undefined ? [secret] : [secret, secretPrevious]).map(one => signingSecret(one, name))
 
-/** The headers of every request about a task. */
+/** The headers of every request about a task. `webhook-id` is the first: in a Redis stream it ends the handler's own fields. */
 export function signedHeaders(
   sign: Sign | undefined,
   id: string,

@@ -17,7 +17,7 @@ export interface RedisStreamRequest {
   create?: boolean
   /**
    * The fields of the entry. Default: `body` with the text of messageBody. The signature covers `body`; without `body`, it
-   * covers the JSON array of names and values, alternating. Only `body` may be bytes.
+   * covers the JSON array of names and values, alternating, in the order of the entry. Only `body` may be bytes.
    */
   fields?: Record<string, string | Uint8Array>
 }
@@ -91,6 +91,7 @@ function read(request: RedisStreamRequest, context: SendContext, broker: Broker)
   }
   const ours = context.headers(Object.hasOwn(fields, 'body') ? fields['body']! : JSON.stringify(own.flat()))
   const given = new Set(own.map(([name]) => name.toLowerCase()))
+  // The handler's fields come first, then `webhook-id`: by that a receiver knows which of the fields are signed.
   return [
     stream,
     ...(create ? [] : ['NOMKSTREAM']),
