@@ -25,7 +25,7 @@ export interface ReceiptMessage {
 
 /**
  * done: the receipt is stored, or it is useless and that is logged; it may leave the queue. later: PostgreSQL is away or we have
- * a bug; it must come again.
+ * a bug; it is handled again.
  */
 export type TakeReceipt = (receipt: ReceiptMessage) => Promise<'done' | 'later'>
 

@@ -68,7 +68,7 @@ async function setup(t: Test) {
     t.teardown(end)
     return end
   }
-  return { server: running, stream, send, waiting, run, logged }
+  return { server: running, address: `127.0.0.1:${port}`, stream, send, waiting, run, logged }
 }
 
 async function until(what: () => boolean | Promise<boolean>, ms = 15_000): Promise<boolean> {
@@ -98,6 +98,42 @@ t.test('receipts by nats', { skip }, async t => {
     const began = performance.now()
     await end()
     t.ok(performance.now() - began < 1_000, 'it ends within a second')
+  })
+
+  t.test('a consumer that limits deliveries loses nothing while PostgreSQL is away', async t => {
+    const queue = await setup(t)
+    await queue.stream()
+    const client = await connect({ servers: queue.address })
+    t.teardown(() => client.close())
+    const { consumers } = await jetstreamManager(client)
+    await consumers.add('RECEIPTS', {
+      durable_name: 'ackbox',
+      filter_subject: 'ackbox.receipts',
+      ack_policy: 'explicit',
+      ack_wait: 300_000 * 1_000_000,
+      max_deliver: 2
+    })
+    let kept = 0
+    client.subscribe('$JS.ACK.RECEIPTS.ackbox.>', {
+      callback: (_, message) => void (message.string() === '+WPI' && kept++)
+    })
+    await client.flush()
+    let tries = 0
+    const first = queue.run(async () => {
+      tries++
+      return 'later'
+    })
+    await queue.send('a')
+    t.ok(await until(() => tries >= 5 && kept >= 3, 60_000), `${tries} tries, kept ${kept} times`)
+    t.equal((await consumers.info('RECEIPTS', 'ackbox')).num_redelivered, 0, 'it is kept here')
+    await first()
+    const seen: string[] = []
+    queue.run(async ({ body }) => {
+      seen.push(Buffer.from(body).toString())
+      return 'done'
+    })
+    t.ok(await until(async () => seen.length > 0 && (await queue.waiting()) === 0), 'given back, and taken')
+    t.same(seen, ['a'])
   })
 
   t.test('a kill in between loses nothing', async t => {

@@ -223,6 +223,31 @@ t.test('receipts by RabbitMQ', { skip }, async t => {
     await stop()
   })
 
+  await t.test('a queue that limits deliveries loses nothing while PostgreSQL is away', async t => {
+    await server.as(async connection => {
+      await connection.queueDelete(queue)
+      await connection.queueDeclare({
+        queue,
+        durable: true,
+        arguments: { 'x-queue-type': 'quorum', 'x-delivery-limit': 2 }
+      })
+    })
+    const away = ledger(() => 'later')
+    const first = running(t, server.url(), away.handle)
+    await publish(server, ['a', 'b'])
+    const tries = (text: string): number => away.texts().filter(each => each === text).length
+    await until(() => tries('a') >= 5 && tries('b') >= 5, 30_000)
+    t.equal(await waiting(server), 0, 'both are kept here')
+    await first.stop()
+    const back = ledger()
+    const second = running(t, server.url(), back.handle)
+    await until(() => back.texts().length === 2)
+    await second.stop()
+    t.same(back.texts().toSorted(), ['a', 'b'], 'the stopped reader gave them back')
+    t.equal(await waiting(server), 0)
+    t.same([...first.lines, ...second.lines], [])
+  })
+
   await t.test('a wrong password is said once, without it, and the end is at once', async t => {
     const { stop, lines } = running(t, server.url({ login: 'guest:wrong-one' }), ledger().handle)
     await until(() => lines.length > 0)

@@ -6,9 +6,11 @@ import { natsFailure, natsLink } from './connection.ts'
 import {
   receiptQueue,
   messageMost,
+  takeUntilDone,
   type ReadReceipts,
   type TakeReceipt,
   type ReceiptMessage,
+  anyOf,
   atATime,
   inHand,
   laterMs,
@@ -19,8 +21,10 @@ import { sleep } from '../../runtime/repeat.ts'
 
 const durable = 'ackbox'
 const restMs = 1_000
-// Longer than `takeReceipt` takes. A message that is not acknowledged by then comes again.
+// A message that is neither acknowledged nor kept by then comes again.
 const ackWaitMs = 60_000
+// The interval for keeping a message. The ack wait of a consumer that the operator made may be far shorter than ours.
+const keepMs = 1_000
 // Times after an abort: for the messages being handled, and for everything.
 const finishMs = 500
 const closeMs = 700
@@ -29,7 +33,8 @@ const askMs = 5_000
 
 /**
  * Receipts from a durable pull consumer of the stream that holds the subject. The operator creates the stream; the
- * consumer is created here if it does not exist.
+ * consumer is created here if it does not exist. A message is kept while it is handled here, also while PostgreSQL is away: the
+ * server counts its deliveries, and an existing consumer may have a `max_deliver`.
  */
 export const readReceipts: ReadReceipts = async (deps, takeReceipt, signal) => {
   const link = natsLink(deps.broker, deps, messageMost)
@@ -99,11 +104,14 @@ async function takeAll(
   hand: InHand,
   ask: { most: number }
 ): Promise<void> {
+  const lost = new AbortController()
+  const either = anyOf(signal, lost.signal)
+  void client.closed().then(() => lost.abort())
   try {
-    while (!signal.aborted && !client.isClosed()) {
+    while (!either.aborted) {
       const room = Math.min(ask.most, hand.room())
       if (room === 0) {
-        await untilAborted(signal, hand.oneEnded())
+        await untilAborted(either, hand.oneEnded())
         continue
       }
       const messages = await consumer.fetch({ max_messages: room, expires: askMs })
@@ -113,7 +121,7 @@ async function takeAll(
       try {
         for await (const message of messages) {
           const receipt = receiptOf(message)
-          hand.begin(receipt, () => take(message, receipt, takeReceipt))
+          hand.begin(receipt, () => take(message, receipt, takeReceipt, either))
         }
       } finally {
         signal.removeEventListener('abort', stop)
@@ -121,16 +129,36 @@ async function takeAll(
       ask.most = Math.min(atATime, 2 * ask.most)
     }
   } finally {
+    lost.abort()
     await waitAtMost(finishMs, hand.allEnded())
   }
 }
 
-async function take(message: JsMsg, receipt: ReceiptMessage, takeReceipt: TakeReceipt): Promise<void> {
+/** Handles a message until it is done. After an abort an unfinished message comes again. */
+async function take(
+  message: JsMsg,
+  receipt: ReceiptMessage,
+  takeReceipt: TakeReceipt,
+  signal: AbortSignal
+): Promise<void> {
+  const keeping = setInterval(() => keep(message), keepMs)
+  const letGo = (): void => clearInterval(keeping)
+  signal.addEventListener('abort', letGo, { once: true })
   try {
-    // An exception over one message must not stop the others.
-    const verdict = await takeReceipt(receipt).catch(() => 'later' as const)
-    if (verdict === 'done') message.ack()
+    if (await takeUntilDone(takeReceipt, receipt, signal)) message.ack()
     else message.nak(laterMs)
+  } catch {
+    // The connection is gone: the message comes again.
+  } finally {
+    letGo()
+    signal.removeEventListener('abort', letGo)
+  }
+}
+
+/** Begins the ack wait again. */
+function keep(message: JsMsg): void {
+  try {
+    message.working()
   } catch {
     // The connection is gone: the message comes again.
   }

@@ -5,25 +5,29 @@ import { brokenBy, codeOf, dial } from './dial.ts'
 import {
   receiptQueue as queue,
   messageMost,
+  takeUntilDone,
   type ReadReceipts,
   type TakeReceipt,
   type ReceiptMessage,
   type ReceiptReaderDeps,
+  anyOf,
   atATime,
   inHand,
   keepTaking,
-  laterMs,
   TooMuch,
   type InHand
 } from '../receipts.ts'
-import { sleep } from '../../runtime/repeat.ts'
 
 /** After an abort, the time in which receipts in hand may still be acknowledged. */
 const goMs = 500
 const settleMs = 5_000
 const waitMost = 15_000
 
-/** Reads a durable queue. Creates it if it is missing and the user may. Unacknowledged messages return when the connection ends. */
+/**
+ * Reads a durable queue. Creates it if it is missing and the user may. A message stays unacknowledged while it is handled here, also
+ * while PostgreSQL is away: a quorum queue counts each return, and drops a message after the last one. It returns when the
+ * connection ends.
+ */
 export const readReceipts: ReadReceipts = async (deps, takeReceipt, signal) => {
   const { broker, log } = deps
   let host = 0
@@ -61,6 +65,7 @@ async function took(
   onReady: () => void
 ): Promise<string> {
   const stop = new AbortController()
+  const either = anyOf(signal, stop.signal)
   const over = new Promise<string>(resolve => {
     connection.on('error', (error: unknown) => resolve(brokenBy(error).reason))
     signal.addEventListener('abort', () => resolve('shutdown'), { signal: stop.signal })
@@ -80,7 +85,7 @@ async function took(
       const { channel } = consuming
       const receipt = receiptOf(message)
       try {
-        hand.begin(receipt, () => answer(deps, channel, message.deliveryTag, receipt, takeReceipt, signal))
+        hand.begin(receipt, () => answer(deps, channel, message.deliveryTag, receipt, takeReceipt, either))
       } catch (error) {
         flood.abort(error)
       }
@@ -152,17 +157,16 @@ async function answer(
   takeReceipt: TakeReceipt,
   signal: AbortSignal
 ): Promise<void> {
-  let result: 'done' | 'later' = 'later'
-  try {
-    result = await takeReceipt(receipt)
-  } catch (err) {
-    log.warn({ err, broker: broker.name, queue }, 'receipt.failed')
+  const logged: TakeReceipt = async message => {
+    try {
+      return await takeReceipt(message)
+    } catch (err) {
+      log.warn({ err, broker: broker.name, queue }, 'receipt.failed')
+      return 'later'
+    }
   }
-  // Without a pause the server would deliver it again at once.
-  if (result === 'later') await sleep(laterMs, signal)
   try {
-    if (result === 'done') channel.basicAck({ deliveryTag })
-    else channel.basicNack({ deliveryTag, requeue: true })
+    if (await takeUntilDone(logged, receipt, signal)) channel.basicAck({ deliveryTag })
   } catch {
     // The channel is gone: the server has returned the message to the queue, and it comes again.
   }
