@@ -110,12 +110,17 @@ const asPostgres: Cast = (kind, expression) =>
     number: `(${expression})::integer`
   })[kind]
 
+/** A letter or a sign after a time of day: `Z`, `+08:00`, `UTC` or `PM`. Only what every MySQL and MariaDB understands. */
+const zoned = '([tT:]|[0-9]{10})[0-9]{2}.*[a-zA-Z+-]'
+
 const asMysql: Cast = (kind, expression) =>
   ({
     text: `convert((${expression}) using utf8mb4)`,
     json: `convert((${expression}) using utf8mb4)`,
-    // A value that MySQL cannot parse as a time, such as seconds since 1970, stays: as null, the task would be sent at once.
-    time: `coalesce(date_format((${expression}), '%Y-%m-%dT%H:%i:%s.%fZ'), convert((${expression}) using utf8mb4))`,
+    // A value that MySQL cannot parse as a time, such as seconds since 1970, stays: as null, the task would be sent at once. A text
+    // with a zone stays too, because MySQL ignores what follows the time of day.
+    time: `case when convert((${expression}) using utf8mb4) regexp '${zoned}' then convert((${expression}) using utf8mb4)
+      else coalesce(date_format((${expression}), '%Y-%m-%dT%H:%i:%s.%fZ'), convert((${expression}) using utf8mb4)) end`,
     flag: `convert((${expression}) using utf8mb4)`,
     number: `(${expression}) + 0`
   })[kind]

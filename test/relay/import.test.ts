@@ -274,6 +274,80 @@ t.test('mysql: a time that is none is refused, and not left out', async t => {
   t.match(JSON.parse(kept), { row: { deliverStartTime: '1924992000' }, problem: { code: 'INVALID' } })
 })
 
+t.test('mysql: a time held as text keeps its zone', async t => {
+  const shop = await onMariadb(t)
+  const on = shop && (await stage(t))
+  if (!on) return
+  const service = await start(t, on.env)
+  const taken = {
+    '2020-12-20': '2020-12-20T00:00:00.000Z',
+    '2020-12-20 10:00:00': '2020-12-20T10:00:00.000Z',
+    '2020-12-20 10:00:00.250000': '2020-12-20T10:00:00.250Z',
+    '2020-12-20T10:00:00': '2020-12-20T10:00:00.000Z',
+    '20201220100000': '2020-12-20T10:00:00.000Z',
+    '2020-12-20T10:00:00Z': '2020-12-20T10:00:00.000Z',
+    '2020-12-20t10:00:00z': '2020-12-20T10:00:00.000Z',
+    '2020-12-20T10:00:00+08:00': '2020-12-20T02:00:00.000Z',
+    '2020-12-20T10:00:00.25+08:00': '2020-12-20T02:00:00.250Z',
+    '2020-12-20T10:00:00-05:30': '2020-12-20T15:30:00.000Z'
+  }
+  // No RFC 3339: refused, and not read without its end.
+  const refused = [
+    '2020-12-20T10:00:00+0800',
+    '2020-12-20T10:00:00+08',
+    '2020-12-20T10:00+08:00',
+    '2020-12-20 10:00:00 +08:00',
+    '2020-12-20 10:00:00 CST',
+    '2020-12-20 10:00:00 PM',
+    '20201220T100000+0800',
+    '20201220100000+0800'
+  ]
+  const texts = [...Object.keys(taken), ...refused]
+  await shop.run('alter table message add at varchar(40), add raw varbinary(40)')
+  await shop.run(insert(texts.map((_, nth) => [`t-${nth}`, '{"n": 1}'])))
+  for (const [nth, text] of texts.entries())
+    await shop.run(`update message set at = '${text}', raw = '${text}' where msg_id = 't-${nth}'`)
+  for (const column of ['at', 'raw']) {
+    const cwd = folder(t)
+    const given = `taskNo=concat(msg_id, '-${column}'),messageCode='test.plain',messageBody=payload,deliverStartTime=${column}`
+    t.equal(await ended(importing(t, shop.url, cwd, '--columns', given, '--to', service.url)), 2)
+    const kept = readFileSync(path.join(cwd, 'import-rejected.ndjson'), 'utf8').trim().split('\n')
+    t.match(
+      kept.map(line => JSON.parse(line) as unknown),
+      only(...refused.map(text => ({ row: { deliverStartTime: text }, problem: { code: 'INVALID' } })))
+    )
+    const tasks = await on.sql<{ task_no: string; deliver_start_time: Date }[]>`
+      select task_no, deliver_start_time from task where task_no like ${`%-${column}`}`
+    const read = new Map(tasks.map(task => [task.task_no, task.deliver_start_time.toISOString()]))
+    t.same(
+      Object.fromEntries(texts.map((text, nth) => [text, read.get(`t-${nth}-${column}`)])),
+      { ...Object.fromEntries(refused.map(text => [text, undefined])), ...taken },
+      column
+    )
+  }
+  const once = ['--where', "msg_id = 't-0'", '--to', service.url]
+  const typed = (name: string, sql: string): string =>
+    `taskNo='${name}',messageCode='test.plain',messageBody=payload,deliverStartTime=${sql}`
+  const types = {
+    datetime: "cast('2020-12-20 10:00:00.25' as datetime(6))",
+    date: 'cast(at as date)',
+    number: '20201220100000'
+  }
+  for (const [name, sql] of Object.entries(types))
+    t.equal(await ended(importing(t, shop.url, folder(t), '--columns', typed(name, sql), ...once)), 0)
+  t.same(
+    (
+      await on.sql<{ task_no: string; deliver_start_time: Date }[]>`
+        select task_no, deliver_start_time from task where task_no = any(${Object.keys(types)}) order by task_no`
+    ).map(task => [task.task_no, task.deliver_start_time.toISOString()]),
+    [
+      ['date', '2020-12-20T00:00:00.000Z'],
+      ['datetime', '2020-12-20T10:00:00.250Z'],
+      ['number', '2020-12-20T10:00:00.000Z']
+    ]
+  )
+})
+
 t.test('postgres: a time of infinity is refused, and not left out', async t => {
   const on = await stage(t)
   const shop = on && (await onPostgres(t))
