@@ -6,6 +6,8 @@ import type { FastifyReply } from 'fastify'
 import type { $ZodError } from 'zod/v4/core'
 import type { ApiLog } from './deps.ts'
 import {
+  beginning,
+  namedErrors,
   pointerOf,
   Problem,
   problemBody,
@@ -70,17 +72,25 @@ export function sendProblem(reply: FastifyReply, error: unknown, log: ApiLog, as
     .send(JSON.stringify(chinese ? inChinese(body) : body))
 }
 
-/** All errors, each with its place. zod names the place by path, and unknown members by their keys. */
+/** The errors that an answer names, each with its place. zod names the place by path, and unknown members by their keys. */
 export function invalid(error: $ZodError, at = ''): Problem {
-  const errors = error.issues.flatMap(issue => {
-    const detail = withoutAngles(issue.message)
-    const paths =
-      issue.code === 'unrecognized_keys' ? issue.keys.map(key => [...issue.path, key]) : [issue.path]
-    return paths.map(path => ({ detail, pointer: at + pointerOf(path) }))
-  })
+  const errors = error.issues
+    .slice(0, namedErrors)
+    .flatMap(issue =>
+      issue.code === 'unrecognized_keys'
+        ? issue.keys.slice(0, namedErrors).map(key => unrecognized(issue.path, key, at))
+        : [{ detail: withoutAngles(issue.message), pointer: at + pointerOf(issue.path) }]
+    )
+    .slice(0, namedErrors)
   const [first] = errors
   return first ? new Problem('INVALID', first.detail, { ...first, errors }) : new Problem('INVALID')
 }
+
+/** In the words of zod, but with this name only: the message of zod repeats all names, for each of them. */
+const unrecognized = (path: readonly PropertyKey[], key: string, at: string): Invalid => ({
+  detail: `Unrecognized key: "${beginning(key)}"`,
+  pointer: at + pointerOf([...path, key])
+})
 
 const pointed = (pointer: string | undefined) => (pointer === undefined ? {} : { pointer })
 

@@ -1,5 +1,5 @@
 import type { LoadedHandler } from '../handler/loaded.ts'
-import { pointerOf, withoutAngles, type Invalid, reasonOf } from '../runtime/errors.ts'
+import { namedErrors, pointerOf, withoutAngles, type Invalid, reasonOf } from '../runtime/errors.ts'
 import type { Logger } from '../runtime/logger.ts'
 
 /** Why a handler refuses a task. `kind`, `detail` and `pointer` are those of the first error. */
@@ -57,7 +57,7 @@ type Issue = { message: string; path: PropertyKey[] }
 /** zod's schemas may refuse without an issue. */
 function schemaErrors({ issues }: { issues: readonly Issue[] }): Invalid[] {
   if (issues.length === 0) return [misfit]
-  return issues.map(({ message, path }) => ({
+  return issues.slice(0, namedErrors).map(({ message, path }) => ({
     detail: withoutAngles(message),
     pointer: pointerOf(['messageBody', ...path])
   }))

@@ -98,9 +98,15 @@ export const messageOf = (err: unknown): string => (err instanceof Error ? err.m
 /** The same, short enough for a reason: the text of a server or a handler may have any length. */
 export const reasonOf = (err: unknown): string => messageOf(err).slice(0, 200)
 
-/** The JSON pointer of a path (RFC 6901, section 3). */
+/** The most characters of a text that an answer shows, and the most that are read for it. */
+const [mostShown, mostRead] = [200, 1_000]
+
+/** The part of a caller's text that can be shown. It is one character too long if it is cut, which `printable` has to know. */
+export const beginning = (text: string): string => text.slice(0, mostRead + 1)
+
+/** The JSON pointer of a path (RFC 6901, section 3), with only the beginning of long names. */
 export const pointerOf = (path: readonly PropertyKey[]): string =>
-  path.map(part => '/' + String(part).replaceAll('~', '~0').replaceAll('/', '~1')).join('')
+  path.map(part => '/' + beginning(String(part)).replaceAll('~', '~0').replaceAll('/', '~1')).join('')
 
 /** A refusal that the caller can fix. `headers` are sent with it (Retry-After, Allow). */
 export class Problem extends Error {
@@ -148,7 +154,7 @@ export class Unavailable extends Error {
 }
 
 /** The most errors in one answer. */
-const namedErrors = 20
+export const namedErrors = 20
 
 export function problemBody(
   code: ProblemCode,
@@ -173,19 +179,27 @@ const shown = ({ detail, pointer }: Invalid): Invalid => ({
   pointer: printable(pointer)
 })
 
-/** Text of a caller is returned escaped and cut, so that an error page cannot carry a payload. */
+/** A secret that the first cut divides may be too short to be known by its shape: percent-encoded in UTF-16 it has 124 characters. */
+const longestRest = 128
+
+/**
+ * Text of a caller is returned escaped and cut, so that an error page cannot carry a payload. It is cut before it is searched,
+ * because a name in a body may have megabytes.
+ */
 function printable(text: string): string {
-  const safe = redact(text).replace(
+  const isCut = text.length > mostRead
+  const known = redact(text.slice(0, mostRead))
+  const safe = (isCut ? known.slice(0, -longestRest) : known).replace(
     // oxlint-disable-next-line eslint/no-control-regex -- control characters are replaced here
     /[\u0000-\u001f\u007f-\u009f\u200e\u200f\u202a-\u202e\u2028\u2029\u2066-\u2069\ud800-\udfff<>]/gu,
     char => `\\u${char.charCodeAt(0).toString(16).padStart(4, '0')}`
   )
-  return safe.length > 200 ? `${safe.slice(0, 197)}...` : safe
+  return isCut || safe.length > mostShown ? `${safe.slice(0, mostShown - 3)}...` : safe
 }
 
-/** A message of zod without `<` and `>`, which the answer would escape as possible markup. */
+/** The beginning of a message of zod without `<` and `>`, which the answer would escape as possible markup. */
 export const withoutAngles = (message: string): string =>
-  message
+  beginning(message)
     .replaceAll('<=', '≤ ')
     .replaceAll('>=', '≥ ')
     .replaceAll(' to be <', ' to be less than ')

@@ -145,6 +145,42 @@ t.test('a key learns nothing of handlers that it may not use', async t => {
   t.same(places(unfit), everywhere.slice(0, 6), 'not what the handler would refuse')
 })
 
+/** The characters of all texts that `replace` goes through meanwhile. */
+async function replacedIn(work: () => Promise<unknown>): Promise<number> {
+  const { replace } = String.prototype
+  let characters = 0
+  String.prototype.replace = function (this: string, ...given: [never, never]) {
+    characters += this.length
+    return replace.apply(this, given)
+  }
+  try {
+    await work()
+  } finally {
+    String.prototype.replace = replace
+  }
+  return characters
+}
+
+t.test(
+  'long names of unknown members are cut before they are escaped, and each error has its own',
+  async t => {
+    const { app } = await service(t)
+    const names = Array.from({ length: 24 }, (_, i) => `${i}-${'<'.repeat(3_000)}`)
+    const body = { taskNo: 'one', messageCode: 'b', ...Object.fromEntries(names.map(name => [name, 1])) }
+    let answer: Answer | undefined
+    const characters = await replacedIn(async () => {
+      answer = (await inject(app, '/callback', body)).json<Answer>()
+    })
+    t.ok(characters < 50_000, `${characters} characters of a body of ${JSON.stringify(body).length}`)
+    t.match(answer, { status: 422, code: 'INVALID', pointer: /^\/0-\\u003c/ })
+    t.equal(answer?.errors.length, 20)
+    for (const [i, { detail, pointer }] of answer?.errors.entries() ?? []) {
+      t.ok(detail.startsWith(`Unrecognized key: "${i}-\\u003c`), detail)
+      t.ok(pointer.startsWith(`/${i}-\\u003c`) && pointer.endsWith('...'), pointer)
+    }
+  }
+)
+
 const outboxRow = {
   id: 1,
   taskNo: null,
