@@ -167,9 +167,12 @@ export function shownRequest(request: object, secrets: readonly string[]): Recor
   return Object.fromEntries(Object.entries(request).map(([name, value]) => [name, shown(value, '')]))
 }
 
-/** Credentials in a query, of any length. */
+/**
+ * Credentials in a query, of any length. A name ends at the next `?` too, so that no two names overlap: else the time would grow
+ * with the square of a text of many `?`, or worse.
+ */
 const loginsOfQuery =
-  /([?&](?:[^=&#]*(?:auth|token|secret|password|credential|api[-_]?key)[^=&#]*|key|sig(?:nature)?)=)[^&#\s"]*/gi
+  /([?&](?:(?=[^=&#?]*(?:auth|token|secret|password|credential|api[-_]?key))[^=&#?]*|key|sig(?:nature)?)=)[^&#\s"]*/gi
 
 function queryOf(url: unknown): object | undefined {
   const text = typeof url === 'string' ? url : String((url as { href?: string } | undefined)?.href)

@@ -1,5 +1,5 @@
 import t from 'tap'
-import { redactRequestSecrets } from '../../src/domain/redact.ts'
+import { redact, redactRequestSecrets, shownRequest } from '../../src/domain/redact.ts'
 import type { Outcome } from '../../src/domain/types.ts'
 
 const secret = 'k/1+"quoted"-8f3a'
@@ -101,3 +101,37 @@ t.test(
     t.end()
   }
 )
+
+t.test('300 kB made to be slow are masked at once', t => {
+  const request = { headers: { authorization: 'Bearer s3cr3t-0f-the-hook' } }
+  for (const unit of [
+    '?auth',
+    '&auth',
+    '?key',
+    '&api_key?api-key',
+    '?a&token&',
+    '?sigsignature',
+    '?tokentoken',
+    '? ',
+    'v1,',
+    'v1,aaaaaaaa',
+    'v1%2C%2B',
+    'v1.aaaaaaaa.1.a.1.',
+    'ack_',
+    '-ack_',
+    '%2back_',
+    'a\0',
+    'Bearer ',
+    'a '
+  ]) {
+    const text = unit.repeat(Math.ceil(300_000 / unit.length))
+    const { url } = shownRequest({ ...request, url: text, body: { [text]: text } }, ['s3cr3t-0f-a-setting'])
+    t.ok(typeof url === 'string' && url.length > 0, unit)
+    t.ok(redact(text).length > 0)
+    t.ok(redactRequestSecrets(failed(text), { headers: { 'x-token': text }, url: text }).answer)
+  }
+  t.match(shownRequest({ url: 'https://a/b?x?my_token=1?2&key=3&keys=4&n=5#c' }, []), {
+    url: 'https://a/b?x?my_token=[masked]&key=[masked]&keys=4&n=5#c'
+  })
+  t.end()
+})
