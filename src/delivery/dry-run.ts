@@ -7,7 +7,7 @@ import type { Logger } from '../runtime/logger.ts'
 import { withTimeout } from '../runtime/with-timeout.ts'
 import type { TaskRequest } from './accept.ts'
 import { checkedByHandler, type HandlerRefusal } from './handler-refusal.ts'
-import { reasonOf } from '../runtime/errors.ts'
+import { messageOf, reasonOf } from '../runtime/errors.ts'
 
 export interface DryRunDeps {
   handlers: ReadonlyMap<string, LoadedHandler>
@@ -62,7 +62,9 @@ export async function dryRun(
         )
         return { ...about, request, ...(refusal ? { error: refusal } : {}) }
       } catch (err) {
-        return { ...about, ...(shownRequest({ error: reasonOf(err) }, secrets) as { error: string }) }
+        // Cut after it is masked: a secret that the cut divides would not be found.
+        const { error } = shownRequest({ error: messageOf(err) }, secrets) as { error: string }
+        return { ...about, error: reasonOf(error) }
       }
     })
   )

@@ -47,73 +47,90 @@ const login = /auth|cookie|token|secret|password|credential|api[-_]?key|^key$|^s
 /** A shorter value is not treated as a secret: it would match in every answer. */
 const shortest = 8
 
+/** The bytes of an answer that are kept. */
+export const answerLimit = 16_384
+/** No transport cuts to fewer characters what others wrote. */
+const reasonLimit = 200
+
 /**
  * The outcome without the credentials of the handler's request. Many downstreams echo the request in their error pages. Ackbox
- * would then store the downstream's key and show it to every reader of tasks.
+ * would then store the downstream's key and show it to every reader of tasks. Only whole credentials are masked: who may choose
+ * a part of an answer, such as an order's number, could else guess a credential character by character. A text that was cut
+ * loses its end instead, whatever it is.
  */
 export function redactRequestSecrets(outcome: Outcome, request: unknown): Outcome {
   const secrets = secretsOf(request)
   if (secrets.length === 0) return outcome
   const hide = hider(secrets)
+  const hideReason = (text: string): string =>
+    text.length < reasonLimit ? hide(text) : withoutLast(hide(text), secrets)
   const { answer, headers, warning } = outcome
+  // With a warning the answer may have been cut anywhere.
+  const isCut = warning !== undefined || (answer?.length ?? 0) >= answerLimit
   const shown = {
     ...outcome,
-    ...(answer === undefined ? {} : { answer: hideIn(answer, hide) }),
+    ...(answer === undefined ? {} : { answer: hideIn(answer, hide, isCut ? longestPart(secrets) : 0) }),
     ...(headers === undefined
       ? {}
       : { headers: headers.map(([name, value]): [string, string] => [name, hide(value)]) }),
-    ...(warning === undefined ? {} : { warning: hide(warning) })
+    ...(warning === undefined ? {} : { warning: hideReason(warning) })
   }
-  return shown.kind === 'delivered' ? shown : { ...shown, reason: hide(shown.reason) }
+  return shown.kind === 'delivered' ? shown : { ...shown, reason: hideReason(shown.reason) }
 }
 
-/** A secret in one encoding. A character has at least `width` bytes. Each byte is a character here, as in an answer read as Latin-1. */
+/** The bytes of the longest part of a secret that is not all of it, in any of the encodings. */
+const longestPart = (secrets: string[]): number =>
+  Math.max(...secrets.map(secret => Math.max(Buffer.byteLength(secret), 2 * secret.length))) - 1
+
+/** A cut text without its last word, which may be a part of a secret, or without more if a secret has several words. */
+function withoutLast(text: string, secrets: string[]): string {
+  const isOneWord = secrets.every(secret => !/\s/.test(secret.replace(/^(?:basic|bearer) +/i, '')))
+  const most = Math.max(0, text.length - longestPart(secrets))
+  const end = isOneWord ? Math.max(most, text.lastIndexOf(' ')) : most
+  return `${text.slice(0, end)}...`
+}
+
+/** A secret in one encoding. Each byte is a character here, as in an answer read as Latin-1. */
 interface Encoded {
   secret: string
   mask: string
-  width: number
 }
 
 const mask = '[masked]'
 // Little-endian first: it also matches big-endian text, one byte later, and leaves the same bytes.
-const encodings: { width: number; encode: (text: string) => Buffer }[] = [
-  { width: 1, encode: text => Buffer.from(text) },
-  { width: 2, encode: text => Buffer.from(text, 'utf16le') },
-  { width: 2, encode: text => Buffer.from(text, 'utf16le').swap16() }
+const encodings: ((text: string) => Buffer)[] = [
+  text => Buffer.from(text),
+  text => Buffer.from(text, 'utf16le'),
+  text => Buffer.from(text, 'utf16le').swap16()
 ]
 
+/** Masks whole secrets. */
 function hider(secrets: string[]): (text: string) => string {
-  const plain = secrets.map((secret): Encoded => ({ secret, mask, width: 1 }))
   let others: Encoded[] | undefined
   return text => {
-    const shown = plain.reduce(withoutOne, text)
+    const shown = secrets.reduce((left, secret) => left.replaceAll(secret, mask), text)
     // oxlint-disable-next-line eslint/no-control-regex -- only text that is not ASCII can be in another encoding
     if (!/[^\x01-\x7f]/.test(text)) return shown
-    others ??= encodings.flatMap(({ width, encode }) =>
+    others ??= encodings.flatMap(encode =>
       secrets.map(secret => ({
         secret: encode(secret).toString('latin1'),
-        mask: encode(mask).toString('latin1'),
-        width
+        mask: encode(mask).toString('latin1')
       }))
     )
-    return others.reduce(withoutOne, shown)
+    return others.reduce((left, one) => left.replaceAll(one.secret, one.mask), shown)
   }
 }
 
-/** An answer is cut at its limit, perhaps inside a secret or inside a character. */
-function withoutOne(text: string, { secret, mask, width }: Encoded): string {
-  const shown = text.replaceAll(secret, mask)
-  for (let length = Math.min(secret.length - 1, shown.length); length >= width * shortest; length--)
-    if (shown.endsWith(secret.slice(0, length)))
-      return shown.slice(0, -length) + (length % width === 0 ? mask : mask.slice(0, -1))
-  return shown
-}
-
-function hideIn(answer: Uint8Array, hide: (text: string) => string): Uint8Array {
+/** `cut`: the number of last bytes that are left out. */
+function hideIn(answer: Uint8Array, hide: (text: string) => string, cut: number): Uint8Array {
   const text = Buffer.from(answer.buffer, answer.byteOffset, answer.byteLength).toString('latin1')
-  const shown = hide(text)
+  const hidden = hide(text)
+  const shown = hidden.slice(0, Math.max(0, hidden.length - cut))
   return shown === text ? answer : Buffer.from(shown, 'latin1')
 }
+
+/** `Bearer …`, `Basic …`: the rest is the secret, and an echo may contain it alone. */
+const scheme = /^\w+ +/
 
 /** The credentials in its headers, attachments and query, as they are and as an echo may encode them, the longest first. */
 function secretsOf(request: unknown): string[] {
@@ -123,8 +140,7 @@ function secretsOf(request: unknown): string[] {
     if (typeof named !== 'object' || named === null) continue
     for (const [name, value] of Object.entries(named)) {
       if (typeof value !== 'string' || !login.test(name)) continue
-      // `Bearer …`, `Basic …`: the rest is the secret, and an echo may contain it alone.
-      for (const secret of [value, value.replace(/^\w+ +/, '')])
+      for (const secret of [value, value.replace(scheme, '')])
         for (const written of formsOf(secret)) found.add(written)
     }
   }
@@ -149,7 +165,10 @@ export const secretSettings = (settings: Readonly<Record<string, string | undefi
     )
   )
 
-/** A handler's request as shown to people: without its credentials, without `secrets`, and with the number of bytes for bytes. */
+/**
+ * A handler's request as shown to people: without its credentials, without `secrets`, and with the number of bytes for bytes.
+ * Nothing in it may have been cut: only whole secrets are masked.
+ */
 export function shownRequest(request: object, secrets: readonly string[]): Record<string, unknown> {
   const hide = hider(longestFirst([...secretsOf(request), ...secrets]))
   const text = (value: string): string => redact(hide(value.replace(loginsOfQuery, `$1${mask}`)))

@@ -1,5 +1,5 @@
 import t from 'tap'
-import { redact, redactRequestSecrets, shownRequest } from '../../src/domain/redact.ts'
+import { answerLimit, redact, redactRequestSecrets, shownRequest } from '../../src/domain/redact.ts'
 import type { Outcome } from '../../src/domain/types.ts'
 
 const secret = 'k/1+"quoted"-8f3a'
@@ -8,8 +8,7 @@ const failed = (answer: string): Outcome => ({
   reason: `http_500 ${secret}`,
   status: 500,
   answer: Buffer.from(answer),
-  headers: [['x-echo', `Bearer ${secret}`]],
-  warning: secret
+  headers: [['x-echo', `Bearer ${secret}`]]
 })
 
 t.test('what a downstream echoes of its own login is not kept, however it writes it', t => {
@@ -34,7 +33,9 @@ t.test('what a downstream echoes of its own login is not kept, however it writes
 })
 
 t.test('attachments of an RPC count as well, and what is no secret stays', t => {
-  t.match(redactRequestSecrets(failed(''), { attachments: { token: secret } }), { warning: '[masked]' })
+  t.match(redactRequestSecrets({ ...failed(''), warning: secret }, { attachments: { token: secret } }), {
+    warning: '[masked]'
+  })
   const binary = Uint8Array.from({ length: 256 }, (_, i) => i)
   const outcome: Outcome = { kind: 'delivered', status: 200, answer: binary }
   t.same(redactRequestSecrets(outcome, { headers: { 'x-api-key': secret } }).answer, binary)
@@ -58,13 +59,13 @@ t.test('half a surrogate pair in a login is no reason to lose an outcome', t => 
   t.end()
 })
 
-t.test('a login in the query counts as well, and so does the beginning of one that was cut off', t => {
+t.test('a login in the query counts as well', t => {
   const shown = (echo: string, url: unknown) =>
     Buffer.from(redactRequestSecrets(failed(echo), { url }).answer ?? '').toString()
   const url = 'https://hooks.example/send?access_token=s3cr3t-0f-the-hook&to=42'
   t.equal(shown('no such token: s3cr3t-0f-the-hook', url), 'no such token: [masked]')
   t.equal(
-    shown('GET /send?to=42&access_token=s3cr3t-0f-the', new URL(url)),
+    shown('GET /send?to=42&access_token=s3cr3t-0f-the-hook', new URL(url)),
     'GET /send?to=42&access_token=[masked]'
   )
   t.equal(shown('to 42', url), 'to 42')
@@ -93,14 +94,65 @@ t.test(
             ).toString('hex')
           const expected = Buffer.concat([before, encode('[masked]'), after]).toString('hex')
           t.equal(shown(Buffer.concat([before, encode(login), after])), expected, `${name}, ${login}`)
-          const cut = Buffer.concat([before, encode(login).subarray(0, -2)])
-          t.equal(shown(cut), Buffer.concat([before, encode('[masked]')]).toString('hex'), `${name}, cut off`)
+          const last = Buffer.concat([before, encode(login)])
+          t.equal(
+            shown(last),
+            Buffer.concat([before, encode('[masked]')]).toString('hex'),
+            `${name}, at the end`
+          )
+          // At the limit of an answer the beginning of the secret goes, whatever its length.
+          for (let length = 1; length < encode(login).length; length++) {
+            const part = Buffer.concat([Buffer.alloc(answerLimit, '.'), encode(login).subarray(0, length)])
+            t.match(shown(part.subarray(-answerLimit)), /^(?:2e)+$/, `${name}, ${length} bytes of it`)
+          }
         }
       }
     }
     t.end()
   }
 )
+
+t.test('a guess of the beginning of a login is shown as any other text', t => {
+  const login = 'Bearer s3cr3t-0f-the-hook'
+  const request = { url: 'https://a/b', headers: { authorization: login } }
+  const wrong = (length: number) => login.slice(0, length - 1) + '~'
+  const kept = (outcome: Outcome) => {
+    const { answer, ...rest } = redactRequestSecrets(outcome, request)
+    return { ...rest, answer: Buffer.from(answer ?? '').toString() }
+  }
+  for (let length = 8; length < login.length; length++) {
+    const guess = login.slice(0, length)
+    const url = `https://a/b?order=${encodeURIComponent(guess)}`
+    t.equal(shownRequest({ ...request, url }, [login]).url, url)
+    const echoed: Outcome = {
+      kind: 'failed',
+      reason: `no order ${guess}`,
+      answer: Buffer.from(`no order ${guess}`),
+      headers: [['location', guess]]
+    }
+    t.same(kept(echoed), { ...echoed, answer: `no order ${guess}` }, 'what is whole stays as it is')
+    // What was cut loses as much whether the guess is right or not.
+    const cut = (end: string): Outcome => ({
+      kind: 'failed',
+      reason: `exception: ${'no such order '.repeat(20)}${end}`.slice(-200),
+      warning: 'connection_reset',
+      answer: Buffer.from(end.padStart(answerLimit, 'x'))
+    })
+    t.same(kept(cut(guess)), kept(cut(wrong(length))))
+    t.notMatch(JSON.stringify(kept(cut(guess))), /s3/)
+    t.match(kept(cut(guess)), { reason: /no such order .*\.\.\.$/, answer: /^x{16000}/ })
+  }
+  t.end()
+})
+
+t.test('the end of a cut reason goes, as far as it may be a part of a login of several words', t => {
+  for (const password of ['correct horse battery staple', 'correct horsebatterystaple']) {
+    const reason = `${'x '.repeat(100)}${password.slice(0, 17)}`
+    const shown = redactRequestSecrets({ kind: 'failed', reason }, { headers: { 'x-password': password } })
+    t.match(shown, { reason: /^[x ]+\.\.\.$/ })
+  }
+  t.end()
+})
 
 t.test('300 kB made to be slow are masked at once', t => {
   const request = { headers: { authorization: 'Bearer s3cr3t-0f-the-hook' } }

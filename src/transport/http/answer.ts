@@ -1,7 +1,8 @@
+import { answerLimit } from '../../domain/redact.ts'
 import type { Accepted, Answer, Verdict } from '../types.ts'
 
 /** Bytes of an answer that are stored, and bytes that `accepted` gets. */
-export const [bytesKept, bytesRead] = [16_384, 65_536]
+export const [bytesKept, bytesRead] = [answerLimit, 65_536]
 
 // The headers from undici: names and values alternate, as latin1 bytes, in the order of arrival.
 export type RawHeaders = Buffer[]
