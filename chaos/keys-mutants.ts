@@ -20,7 +20,7 @@ export const keyMutants: Record<string, Mutant> = {
       twoHeadsAreFine,
       {
         // The current version of the function.
-        file: '../src/db/migrations/0006_owner.sql',
+        file: '../src/db/migrations/0012_promote_in_steps.sql',
         from: `SELECT d.task_id, d.position, d.status, d.phase, d.attempt FROM delivery d
 			WHERE`,
         to: `SELECT d.task_id, d.position, d.status, d.phase, d.attempt FROM delivery d

@@ -10,6 +10,8 @@ interface BatcherOptions<In, Out> {
   inFlight?: number
   /** For so long after a statement the next one gathers items (0), unless it is full or has an urgent item. */
   restMs?: number
+  /** An error that one item may have caused though none is wrong: the items are then written one at a time. */
+  isOfOne?: (err: unknown) => boolean
   /** Does a caller wait for this item? */
   isUrgent?: (item: In) => boolean
   /** While PostgreSQL is away, write again until it is back or this is aborted: for answers that exist nowhere else. */
@@ -103,7 +105,7 @@ export function batcher<In, Out>(options: BatcherOptions<In, Out>): Batcher<In, 
   }
 }
 
-/** Writes these and answers each; never rejects. A statement that fails because of its data is split, so that one bad item fails alone. */
+/** Writes these and answers each; never rejects. A statement that fails because of an item is split, so that this item fails alone. */
 async function settle<In, Out>(options: BatcherOptions<In, Out>, entries: Entry<In, Out>[]): Promise<void> {
   const failed = await persist(options, entries)
   if (!failed) return
@@ -112,6 +114,9 @@ async function settle<In, Out>(options: BatcherOptions<In, Out>, entries: Entry<
     const half = left.length >> 1
     await settle(options, left.slice(0, half))
     await settle(options, left.slice(half))
+  } else if (left.length > 1 && options.isOfOne?.(err)) {
+    // Not in halves: each of their statements could take as long again before it fails.
+    for (const entry of left) await settle(options, [entry])
   } else {
     for (const entry of left) entry.reject(err)
   }
@@ -172,6 +177,9 @@ function isCollision(err: unknown): boolean {
 export function isDataError(err: unknown): boolean {
   return /^(22|23|54)\w{3}$/.test(sqlState(err))
 }
+
+/** 57014: the statement took too long; 55P03: it waited too long for a lock. */
+export const isTimeout = (err: unknown): boolean => ['57014', '55P03'].includes(sqlState(err))
 
 function sqlState(err: unknown): string {
   const code = err instanceof Error ? (err as { code?: unknown }).code : undefined

@@ -1,4 +1,4 @@
-import { batcher } from '../db/batch.ts'
+import { batcher, isTimeout } from '../db/batch.ts'
 import { findPromotions, promote, type OrderingKey, type Promoting } from '../db/ordering.ts'
 import { isInfrastructure, type Sql } from '../db/pool.ts'
 import { failpoint } from '../runtime/failpoint.ts'
@@ -48,24 +48,36 @@ export function ordering(deps: OrderingDeps): Ordering {
   const known = new Map(deps.downstreams.map(one => [one.name, one]))
   const looks = batcher<OrderingKey, void>({
     max: lookedAtOnce,
+    isOfOne: isTimeout,
     async write(keys) {
       await look(deps, known, keys)
       return keys.map(() => undefined)
     }
   })
-  const failed = (err: unknown): void => {
+  const failed = (err: unknown, fields: object = {}): void => {
     // The sweep finds these keys.
-    if (isInfrastructure(err)) log.debug({ err }, 'ordering.failed')
-    else log.error({ err }, 'ordering.failed')
+    if (isTimeout(err)) log.warn({ err, ...fields }, 'ordering.failed')
+    else if (isInfrastructure(err)) log.debug({ err, ...fields }, 'ordering.failed')
+    else log.error({ err, ...fields }, 'ordering.failed')
   }
-  const add = (keys: readonly OrderingKey[]): Promise<void[]> => Promise.all(keys.map(key => looks.add(key)))
   let sweeping = false
+
+  /** False: some could not be looked at. One line in the log names the first of them. */
+  async function add(keys: readonly OrderingKey[]): Promise<boolean> {
+    const looked = await Promise.allSettled(keys.map(key => looks.add(key)))
+    const failures = looked.flatMap((one, n) => (one.status === 'rejected' ? [{ ...one, ...keys[n] }] : []))
+    const [first] = failures
+    if (first) {
+      const { reason, downstream, orderingKey } = first
+      failed(reason, { downstream, orderingKey, keys: failures.length })
+    }
+    return !first
+  }
 
   async function sweep(): Promise<void> {
     const names = [...known.keys()]
     for (let keys = await findPromotions(sql, names, sweptAtOnce); keys.length > 0;) {
-      await add(keys)
-      if (keys.length < sweptAtOnce) return
+      if (!(await add(keys)) || keys.length < sweptAtOnce) return
       keys = await findPromotions(sql, names, sweptAtOnce)
     }
   }
@@ -73,7 +85,7 @@ export function ordering(deps: OrderingDeps): Ordering {
   return {
     promote(keys) {
       // Other keys are left to the sweep of a process that has their handler.
-      add(keys.filter(({ downstream }) => known.has(downstream))).catch(failed)
+      void add(keys.filter(({ downstream }) => known.has(downstream)))
     },
     async sweep() {
       if (sweeping || !cluster.hasPromotions()) return

@@ -1,5 +1,5 @@
 import t from 'tap'
-import { batcher } from '../../src/db/batch.ts'
+import { batcher, isTimeout } from '../../src/db/batch.ts'
 import type { Sql } from '../../src/db/pool.ts'
 import { testDb } from '../support/postgres.ts'
 import { until } from '../support/until.ts'
@@ -67,6 +67,22 @@ t.test('what is added in one turn goes in one statement, up to the most', async 
     gates.map(gate => gate.items.length),
     [4, 4, 2]
   )
+})
+
+t.test('an error that one item may have caused: the items are written again, one at a time', async t => {
+  const written: number[][] = []
+  const batch = batcher<number, number>({
+    max: 100,
+    isOfOne: isTimeout,
+    async write(items) {
+      written.push(items)
+      if (items.includes(3)) throw pgError('57014')
+      return items
+    }
+  })
+  const done = await Promise.allSettled(range(1, 4).map(item => batch.add(item)))
+  t.same(written, [[1, 2, 3, 4], [1], [2], [3], [4]])
+  t.match(done, [{ value: 1 }, { value: 2 }, { status: 'rejected', reason: { code: '57014' } }, { value: 4 }])
 })
 
 t.test('after a statement the next one gathers, unless somebody waits for it or it is full', async t => {
