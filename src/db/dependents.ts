@@ -75,7 +75,7 @@ export interface Dependent {
   messageCode: string
   /** ms until its start time. */
   startMs: number
-  /** Its deliveries that are BLOCKED. `alarmed`: there is an alarm that a prerequisite FAILED. */
+  /** Its deliveries that are BLOCKED. `alarmed`: the alarm that a prerequisite FAILED is open, or was resolved after the last failure. */
   blocked: { downstream: string; orderingKey: string | null; attempt: number; alarmed: boolean }[]
   /** The number of prerequisites that it still waits for, by their state. */
   sending: number
@@ -112,7 +112,7 @@ export function findDependents(
       (select coalesce(json_agg(json_build_object('downstream', d.downstream, 'orderingKey', d.ordering_key, 'attempt', d.attempt, 'alarmed', exists (
           select from alarm a
           where a.task_id = d.task_id and a.downstream = d.downstream and a.attempt = d.attempt
-            and a.kind = 'DEPENDENCY_FAILED' and a.resolved_at is null
+            and a.kind = 'DEPENDENCY_FAILED' and (a.resolved_at is null or not ${hasFailedSince(sql, 'a')})
         )) order by d.downstream), '[]')
         from delivery d where d.task_id = w.task_id and d.phase = 'BLOCKED') as blocked,
       p.sending, p.failed, p.deleted, p.done
@@ -134,6 +134,16 @@ export function findDependents(
     ) p
     order by w.task_id`
 }
+
+/** A prerequisite of the alarm's task FAILED again, or another one did, since somebody resolved the alarm. */
+const hasFailedSince = (sql: Sql, alarm: 'a' | 'alarm') => sql`exists (
+          select from dependency x cross join lateral (
+            select downstream, status from delivery where task_id = x.after_id offset 0
+          ) p cross join lateral (
+            select created_at from failure where task_id = x.after_id and downstream = p.downstream order by id desc limit 1
+          ) f
+          where x.task_id = ${sql(alarm)}.task_id and x.done_at is null and p.status = 2 and f.created_at > ${sql(alarm)}.resolved_at
+        )`
 
 /** Ids of tasks that wait, in order, after `from`. */
 export async function findWaiting(sql: Sql, from: string, limit: number): Promise<string[]> {
@@ -178,12 +188,12 @@ export async function closeDependencies(
     where x.task_id = c.task_id and x.after_id = c.after_id`
 }
 
-/** Raises one alarm for each of these deliveries: it waits for a task that FAILED. */
+/** Raises one alarm for each of these deliveries: it waits for a task that FAILED. Returns the ids of the tasks with a new alarm. */
 export async function raiseDependencyFailed(
   sql: Sql,
   deliveries: readonly { taskId: string; downstream: string; attempt: number }[]
-): Promise<void> {
-  await sql`
+): Promise<Set<string>> {
+  const raised = await sql<{ task_id: string }[]>`
     insert into alarm (task_id, downstream, attempt, kind)
     select d.task_id, d.downstream, d.attempt, 'DEPENDENCY_FAILED'
     from unnest(
@@ -194,7 +204,11 @@ export async function raiseDependencyFailed(
     join delivery d on d.task_id = a.task_id and d.downstream = a.downstream and d.attempt = a.attempt and d.phase = 'BLOCKED'
     where d.task_id = any(${plainArray(deliveries.map(one => one.taskId))}::uuid[])
     order by d.task_id, d.downstream
-    on conflict do nothing`
+    on conflict (task_id, downstream, attempt, kind) do update
+      set resolved_at = null, sent_at = null, tries = 0, next_action_at = now(), created_at = now()
+      where alarm.resolved_at is not null and ${hasFailedSince(sql, 'alarm')}
+    returning task_id`
+  return new Set(raised.map(row => row.task_id))
 }
 
 /** Resolves these alarms: the deliveries no longer wait for a task that FAILED, though maybe for their turn. */

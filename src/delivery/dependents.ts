@@ -146,11 +146,11 @@ async function moveDependents(
         moves.push({ move: { ...key, name: 'fail', reason: 'DEPENDENCY_DELETED' }, task: one })
       if (verdict === 'hold' && !alarmed) held.push(key)
     }
-    if (verdict === 'hold' && blocked.some(({ alarmed }) => !alarmed))
-      log.warn({ taskNo: one.taskNo, messageCode: one.messageCode, failed: one.failed }, 'dependent.held')
   }
   const applied = await Promise.all(moves.map(complete))
-  if (held.length > 0) await raiseDependencyFailed(sql, held)
+  const raised = held.length > 0 ? await raiseDependencyFailed(sql, held) : new Set()
+  for (const { taskId, taskNo, messageCode, failed } of found)
+    if (raised.has(taskId)) log.warn({ taskNo, messageCode, failed }, 'dependent.held')
   if (free.length > 0) await resolveDependencyFailed(sql, free)
   if (over.length + done.length > 0) await closeDependencies(sql, over, done)
   if (turns.length > 0) promote(turns)

@@ -174,7 +174,8 @@ const allowed: { [name: string]: { indexes: string[]; reads: number } } = {
       'task_pkey',
       'delivery_pkey',
       'alarm_pkey',
-      'alarm_open_idx'
+      'alarm_open_idx',
+      'failure_delivery_idx'
     ],
     reads: 8 * batch
   },

@@ -41,6 +41,48 @@ t.test(
   }
 )
 
+t.test('an alarm that somebody resolved is raised again by a new failure, and by nothing else', async t => {
+  const { post, quiet, downstream, sql, redeliver, dispatch, around, succession, logged } = await setup(t)
+  const refused = { kind: 'refused', reason: 'http_410' } as const
+  const open = async () =>
+    (await sql`select from alarm where kind = 'DEPENDENCY_FAILED' and resolved_at is null`).length
+  const resolve = () => sql`update alarm set resolved_at = now(), sent_at = now()`
+  const sweep = async () => {
+    await around.refresh()
+    for (let turn = 0; turn < 3; turn++) await succession.sweep()
+    await quiet()
+  }
+  downstream.next(refused, refused)
+  const first = await post()
+  const other = await post()
+  await quiet()
+  await post(after(first, other))
+  await sweep()
+  t.equal(await open(), 1)
+  t.equal(logged('dependent.held').length, 1)
+  await resolve()
+  await sweep()
+  t.equal(await open(), 0, 'somebody has dealt with it')
+  t.equal(logged('dependent.held').length, 1, 'and no sweep speaks of it')
+  downstream.next(refused)
+  await redeliver(first)
+  await dispatch()
+  await sweep()
+  t.equal(await open(), 1, 'it FAILED again')
+  t.match(
+    await sql`select sent_at from alarm where kind = 'DEPENDENCY_FAILED'`,
+    only({ sent_at: null }),
+    'to be sent'
+  )
+  t.equal(logged('dependent.held').length, 2)
+  await resolve()
+  await redeliver(first)
+  await dispatch()
+  await sweep()
+  t.equal(await open(), 0, 'the other one FAILED before somebody resolved it')
+  t.equal(logged('dependent.held').length, 2)
+})
+
 t.test('of one that FAILED a late receipt lets go what waits for it', async t => {
   const { post, quiet, delivery, downstream, receive, later, dispatch } = await setup(t, {
     downstream: { needCallback: true }
