@@ -1,6 +1,7 @@
 // Tasks that wait for others. A row of `dependency` is open while its task still waits; only open rows are searched.
 import { plainArray, textArray } from './arrays.ts'
 import type { Sql } from './pool.ts'
+import { startMs } from './task-progress.ts'
 import {
   insertDeliveriesCte,
   insertedOf,
@@ -108,7 +109,7 @@ export function findDependents(
       limit ${limit}
     )
     select w.task_id as "taskId", t.task_no as "taskNo", t.message_code as "messageCode",
-      coalesce(greatest(0, extract(epoch from t.deliver_start_time - now())::float8 * 1000), 0) as "startMs",
+      ${startMs(sql)} as "startMs",
       (select coalesce(json_agg(json_build_object('downstream', d.downstream, 'orderingKey', d.ordering_key, 'attempt', d.attempt, 'alarmed', exists (
           select from alarm a
           where a.task_id = d.task_id and a.downstream = d.downstream and a.attempt = d.attempt

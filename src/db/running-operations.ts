@@ -4,6 +4,7 @@ import { plainArray, textArray } from './arrays.ts'
 import { matches } from './operations.ts'
 import type { Sql } from './pool.ts'
 import type { operation, Row } from './schema.ts'
+import { startMs } from './task-progress.ts'
 import { lowestUuid } from '../domain/ids.ts'
 
 export type RunningOperation = Pick<
@@ -41,6 +42,8 @@ export interface FailedDelivery {
   orderingKey: string | null
   /** It still has its place in its orderingKey. */
   inOrder: boolean
+  /** ms until the start time of its task, if it was never tried; else 0. */
+  startMs: number
   /** Its deliverBefore has passed, or its prerequisite was deleted: an operator must redeliver it with force. */
   needsForce: boolean
 }
@@ -71,7 +74,7 @@ export async function findFailed(
     )
     select * from found
     union all
-    select task_id, null, null, null, null, null, null, null from (
+    select task_id, null, null, null, null, null, null, null, null from (
       select task_id from look
       where (select count(*) from look) = ${lookedAtOnce} and (select count(*) from found) < ${limit}
       order by task_id desc limit 1
@@ -94,6 +97,7 @@ interface LastLooked {
 const failedColumns = (sql: Sql) => sql`
   t.message_code as "messageCode", t.retry_times as "retryTimes", d.ordering_key as "orderingKey",
   coalesce(d.position > 0, false) as "inOrder",
+  case when d.attempt = 0 then ${startMs(sql)} else 0 end as "startMs",
   coalesce(d.reason = 'DEPENDENCY_DELETED' or d.deliver_before <= now(), false) as "needsForce"`
 
 /** Records the deliveries to change, and the progress. False: the operation was stopped, or another process runs it. */

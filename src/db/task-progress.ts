@@ -22,9 +22,15 @@ interface DeliveryProgress {
   dueMs: number
   /** Its task must not start yet. */
   early: boolean
+  /** ms until that start time. */
+  startMs: number
   orderingKey: string | null
   position: number | null
 }
+
+/** ms until the start time of a task `t`; 0 without one, or if it has passed. */
+export const startMs = (sql: Sql) =>
+  sql`coalesce(greatest(0, extract(epoch from t.deliver_start_time - now())::float8 * 1000), 0)`
 
 /** null: no such task. */
 export async function readTaskProgress(sql: Sql, taskNo: string): Promise<TaskProgress | null> {
@@ -38,7 +44,7 @@ export async function readTaskProgress(sql: Sql, taskNo: string): Promise<TaskPr
         'downstream', d.downstream, 'status', d.status, 'phase', d.phase, 'attempt', d.attempt,
         'expired', coalesce(d.deliver_before <= now(), false), 'reason', d.reason,
         'dueMs', coalesce(greatest(0, extract(epoch from d.next_action_at - now()) * 1000), 0),
-        'early', coalesce(t.deliver_start_time > now(), false), 'orderingKey', d.ordering_key, 'position', d.position
+        'early', coalesce(t.deliver_start_time > now(), false), 'startMs', ${startMs(sql)}, 'orderingKey', d.ordering_key, 'position', d.position
       ) order by d.downstream), '[]')
       from delivery d where d.task_id = t.id
     ) as deliveries

@@ -100,6 +100,7 @@ export function bulkOperations(deps: BulkOperationDeps): Bulk {
               attempt: one.attempt,
               // As for an operator's redelivery of one task: `promote` decides whether it is the head.
               name: one.inOrder ? 'requeue' : 'redeliver',
+              afterMs: one.startMs,
               orderingKey: one.orderingKey,
               timely: true,
               limit: roundLimit(deps.handlers, one, one.downstream),

@@ -54,11 +54,22 @@ export async function redeliver(
   const wanted = request.force ? timely : timely.filter(one => one.reason !== 'DEPENDENCY_DELETED')
   if (timely.length > wanted.length && wanted.length === 0) return 'prerequisite_deleted'
   if (wanted.length === 0) return eligible.length > 0 ? 'expired' : 'nothing'
-  const planned = wanted.map(({ downstream, attempt, status, orderingKey, position }): Move => {
+  const planned = wanted.map(({ downstream, attempt, status, orderingKey, position, startMs }): Move => {
     const inOrder = (position ?? 0) > 0
     const name = status === 'HANDLED' ? 'repeat' : inOrder ? 'requeue' : 'redeliver'
     const limit = roundLimit(deps.handlers, task, downstream)
-    const move = { taskId: task.id, downstream, attempt, name, limit, orderingKey, by: request.who } as const
+    // One that was never tried still waits for the start time of its producer.
+    const afterMs = attempt === 0 ? startMs : 0
+    const move = {
+      taskId: task.id,
+      downstream,
+      attempt,
+      name,
+      afterMs,
+      limit,
+      orderingKey,
+      by: request.who
+    } as const
     return request.force ? move : { ...move, timely: true }
   })
   await auditMoves(audit, wanted, planned)

@@ -138,7 +138,7 @@ export const moves = {
     from: ['FAILED'],
     to: 'WAITING',
     tries: 'anew',
-    clock: 'now',
+    clock: 'now, or its start time if it was never tried',
     who: 'operator',
     when: 'requested'
   },
@@ -156,7 +156,7 @@ export const moves = {
     from: ['HANDLED'],
     to: 'WAITING',
     tries: 'anew',
-    clock: 'now',
+    clock: 'now, or its start time if it was never tried',
     who: 'operator',
     when: 'requested with force'
   },

@@ -104,6 +104,21 @@ t.test(
   }
 )
 
+t.test('one that was never tried still waits for its start time', async t => {
+  const { sql, begin, runner, dispatch, state, delivery } = await stage(t, 2)
+  await sql`update task set deliver_start_time = now() + interval '1 hour'`
+  await sql`update delivery set attempt = 0 where task_id = (select id from task where task_no = 'bad-0')`
+  const id = await begin()
+  const one = runner('here')
+  while ((await state(id))?.state === 'RUNNING') {
+    await one.look()
+    await dispatch()
+  }
+  t.match(await delivery('bad-0'), { phase: 'WAITING', attempt: 0 })
+  t.match(await delivery('bad-1'), { status: 'HANDLED', attempt: 2 })
+  t.match(await state(id), { state: 'DONE', redelivered: 2 })
+})
+
 t.test('a filter takes what it says: by code, taskNo, reason, text of the last reason and age', async t => {
   const { sql, taskNos } = await stage(t, 12)
   const count = async (filter: Selection['filter'], messageCodes: string[] | null = null) =>

@@ -71,6 +71,34 @@ t.test('a receipt that overtakes a redelivery without force stays: HANDLED is fo
   t.match(await delivery(taskNo), { status: 'HANDLED', attempt: 1 })
 })
 
+t.test('one that was never tried still waits for its start time; one that was tried does not', async t => {
+  const { post, queue, redeliver, remove, quiet, later, dispatch, delivery, downstream, sql } = await setup(t)
+  queue.mode = 'hold'
+  const first = await post()
+  const start = new Date(Date.now() + 3_600_000)
+  const taskNo = await post({ after: { taskNos: [first], codes: null }, start: { at: start }, retryTimes: 1 })
+  await remove(first)
+  await quiet()
+  queue.mode = 'deliver'
+  t.match(await delivery(taskNo), { status: 'FAILED', reason: 'DEPENDENCY_DELETED', attempt: 0 })
+  await redeliver(taskNo, { force: true })
+  await dispatch()
+  t.same(downstream.requests, [])
+  t.match(await delivery(taskNo), { phase: 'WAITING' })
+  const [clock] = await sql<[{ off: number }]>`
+    select abs(extract(epoch from next_action_at - deliver_start_time))::float8 as off
+    from delivery join task on id = task_id where task_no = ${taskNo}`
+  t.ok(clock.off < 0.01, `${clock.off} s from the start time`)
+  downstream.next(failed)
+  await later('3601 s')
+  await dispatch()
+  // `later` does not move the start time of the task.
+  t.match(await delivery(taskNo), { status: 'FAILED', attempt: 1 })
+  await redeliver(taskNo)
+  await dispatch()
+  t.match(await delivery(taskNo), { status: 'HANDLED', attempt: 2 })
+})
+
 t.test('past its deliverBefore it needs force, and is then delivered', async t => {
   const { post, redeliver, quiet, later, dispatch, delivery, downstream } = await setup(t)
   downstream.next(failed)
