@@ -2,8 +2,11 @@ import { sleep } from '../runtime/repeat.ts'
 import { isInfrastructure } from './pool.ts'
 
 interface BatcherOptions<In, Out> {
-  /** One statement and one commit. Returns one result for each item, in order; of several statements, some may have failed. */
-  write: (items: In[]) => Promise<Out[] | Partly<Out>>
+  /**
+   * One statement and one commit. Returns one result for each item, in order; of several statements, some may have failed. `lockMs`:
+   * the longest wait for a locked row. It counts only with `retryUntilWritten`.
+   */
+  write: (items: In[], lockMs: number) => Promise<Out[] | Partly<Out>>
   /** The most items of one statement. */
   max: number
   /** Statements at a time (2). While these run, the next one gathers items. */
@@ -14,7 +17,10 @@ interface BatcherOptions<In, Out> {
   isOfOne?: (err: unknown) => boolean
   /** Does a caller wait for this item? */
   isUrgent?: (item: In) => boolean
-  /** While PostgreSQL is away, write again until it is back or this is aborted: for answers that exist nowhere else. */
+  /**
+   * While PostgreSQL is away, write again until it is back or this is aborted: for answers that exist nowhere else. An item whose row
+   * is locked is written again beside the others.
+   */
   retryUntilWritten?: AbortSignal
 }
 
@@ -38,6 +44,11 @@ interface Entry<In, Out> {
   reject: (err: unknown) => void
 }
 
+/** The first wait for a locked row. A commit of another process holds it for milliseconds. */
+const patientMs = 500
+/** While it is known that a row stays locked: each group with such a row is split until the row is found, with a wait for each part. */
+const hastyMs = 20
+
 /** Group commit: an idle system writes each item at once, a busy one shares statements and commits. */
 export function batcher<In, Out>(options: BatcherOptions<In, Out>): Batcher<In, Out> {
   const { max, inFlight = 2, restMs = 0 } = options
@@ -49,6 +60,9 @@ export function batcher<In, Out>(options: BatcherOptions<In, Out>): Batcher<In, 
   let isUrgent = false
   let resting: NodeJS.Timeout | undefined
   let idlers: (() => void)[] = []
+  /** They wait for a lock that others hold, beside the rest. */
+  let held: Entry<In, Out>[] = []
+  let isRetrying = false
 
   const isFull = (): boolean => writing >= inFlight
 
@@ -75,15 +89,37 @@ export function batcher<In, Out>(options: BatcherOptions<In, Out>): Batcher<In, 
     waiting = waiting.length <= max ? [] : waiting.slice(max)
     isUrgent &&= waiting.length > 0
     writing++
-    await settle(options, entries)
+    const left = await settle(options, entries, isRetrying ? hastyMs : patientMs)
     writing--
-    size -= entries.length
     if (restMs > 0) restedAt = performance.now() + restMs
     wake()
+    leave(entries.length, left)
+    if (held.length > 0 && !isRetrying) void retry()
+  }
+
+  function leave(count: number, left: readonly Entry<In, Out>[]): void {
+    held.push(...left)
+    size -= count - left.length
     if (size > 0) return
     const resolved = idlers
     idlers = []
     for (const resolve of resolved) resolve()
+  }
+
+  /** Writes the items that wait for a lock, until each is written. */
+  async function retry(): Promise<void> {
+    isRetrying = true
+    for (let tries = 0; held.length > 0; tries++) {
+      await pause(tries, options.retryUntilWritten)
+      const all = held
+      held = []
+      for (let at = 0; at < all.length; at += max) {
+        const entries = all.slice(at, at + max)
+        leave(entries.length, await settle(options, entries, hastyMs))
+      }
+      if (held.length < all.length) tries = 0
+    }
+    isRetrying = false
   }
 
   return {
@@ -105,21 +141,34 @@ export function batcher<In, Out>(options: BatcherOptions<In, Out>): Batcher<In, 
   }
 }
 
-/** Writes these and answers each; never rejects. A statement that fails because of an item is split, so that this item fails alone. */
-async function settle<In, Out>(options: BatcherOptions<In, Out>, entries: Entry<In, Out>[]): Promise<void> {
-  const failed = await persist(options, entries)
-  if (!failed) return
+/**
+ * Writes these and answers each, except for those that it returns: they wait for a lock. Never rejects. A statement that fails because of
+ * its data or of a lock is split, so that one bad or locked item fails alone.
+ */
+async function settle<In, Out>(
+  options: BatcherOptions<In, Out>,
+  entries: Entry<In, Out>[],
+  lockMs: number
+): Promise<Entry<In, Out>[]> {
+  const failed = await persist(options, entries, lockMs)
+  if (!failed) return []
   const { left, err } = failed
-  if (left.length > 1 && isDataError(err)) {
+  const isHeld = options.retryUntilWritten !== undefined && isTimeout(err)
+  if (left.length > 1 && (isHeld || isDataError(err))) {
     const half = left.length >> 1
-    await settle(options, left.slice(0, half))
-    await settle(options, left.slice(half))
-  } else if (left.length > 1 && options.isOfOne?.(err)) {
-    // Not in halves: each of their statements could take as long again before it fails.
-    for (const entry of left) await settle(options, [entry])
-  } else {
-    for (const entry of left) entry.reject(err)
+    const wait = isHeld ? hastyMs : lockMs
+    const first = await settle(options, left.slice(0, half), wait)
+    return [...first, ...(await settle(options, left.slice(half), wait))]
   }
+  if (left.length > 1 && options.isOfOne?.(err)) {
+    // Not in halves: each of their statements could take as long again before it fails.
+    const held: Entry<In, Out>[] = []
+    for (const entry of left) held.push(...(await settle(options, [entry], lockMs)))
+    return held
+  }
+  if (isHeld && !options.retryUntilWritten?.aborted) return left
+  for (const entry of left) entry.reject(err)
+  return []
 }
 
 const collisions = 10
@@ -127,13 +176,17 @@ const collisions = 10
 /** Answers the items that it can write. Returns the others, and the error. */
 async function persist<In, Out>(
   { write, retryUntilWritten: stop }: BatcherOptions<In, Out>,
-  entries: Entry<In, Out>[]
+  entries: Entry<In, Out>[],
+  lockMs: number
 ): Promise<{ left: Entry<In, Out>[]; err: unknown } | undefined> {
   let left = entries
   for (let collided = 0, away = 0; ;) {
     let err: unknown
     try {
-      const written = await write(left.map(entry => entry.item))
+      const written = await write(
+        left.map(entry => entry.item),
+        lockMs
+      )
       if (Array.isArray(written)) {
         answer(left, written)
         return undefined
@@ -145,13 +198,16 @@ async function persist<In, Out>(
     }
     if (isCollision(err) && ++collided < collisions) {
       await sleep(Math.random() * 5 * collided)
-    } else if (stop && !stop.aborted && isInfrastructure(err)) {
-      await sleep(Math.min(50 * 2 ** away++, 1_000) * (0.75 + Math.random() / 4), stop)
+    } else if (stop && !stop.aborted && isInfrastructure(err) && !isTimeout(err)) {
+      await pause(away++, stop)
     } else {
       return { left, err }
     }
   }
 }
+
+const pause = (tries: number, stop: AbortSignal | undefined): Promise<void> =>
+  sleep(Math.min(50 * 2 ** tries, 1_000) * (0.75 + Math.random() / 4), stop)
 
 function answer<In, Out>(entries: Entry<In, Out>[], outs: Out[]): void {
   if (outs.length !== entries.length)
@@ -178,7 +234,7 @@ export function isDataError(err: unknown): boolean {
   return /^(22|23|54)\w{3}$/.test(sqlState(err))
 }
 
-/** 57014: the statement took too long; 55P03: it waited too long for a lock. */
+/** 57014: the statement took too long, perhaps as it waited for several locks; 55P03: it waited too long for one. Nothing of it is written. */
 export const isTimeout = (err: unknown): boolean => ['57014', '55P03'].includes(sqlState(err))
 
 function sqlState(err: unknown): string {

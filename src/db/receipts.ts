@@ -2,7 +2,7 @@ import type { Move } from '../domain/transitions.ts'
 import type { Phase, Status, Task } from '../domain/types.ts'
 import { plainArray, textArray } from './arrays.ts'
 import { taskOf, type TaskRow } from './deliveries.ts'
-import type { Applied, Completion, ReceiptRow } from './transitions.ts'
+import { waitsAtMost, type Applied, type Completion, type ReceiptRow } from './transitions.ts'
 import type { Sql } from './pool.ts'
 import type { delivery, Row } from './schema.ts'
 import { statusWord } from './views.ts'
@@ -87,7 +87,11 @@ export const isHandledReceipt = (completion: Completion): completion is HandledR
  * A version of applyMoves for plain receipts only, at half of the cost: a delivery that is no longer SENDING is stale here,
  * so its row need not be read before. Tests check that both write the same.
  */
-export async function completeReceipts(sql: Sql, plains: readonly HandledReceipt[]): Promise<Applied[]> {
+export async function completeReceipts(
+  sql: Sql,
+  plains: readonly HandledReceipt[],
+  lockMs = 0
+): Promise<Applied[]> {
   // Row by row in the lock order of all statements, as in completeSends.
   const [done] = await sql<[{ moved: string | null }]>`
     with m as materialized (
@@ -96,6 +100,7 @@ export async function completeReceipts(sql: Sql, plains: readonly HandledReceipt
         ${plainArray(plains.map(one => one.move.attempt))}::int[], ${textArray(plains.map(one => one.receipt.reason))}::text[],
         ${textArray(plains.map(one => one.receipt.data))}::text[], ${textArray(plains.map(one => one.receipt.remote))}::text[]
       ) as m (task_id, downstream, attempt, reason, data, remote)
+      where ${waitsAtMost(sql, lockMs)}
       order by task_id, downstream
     ), moved as (
       update delivery d set

@@ -1,6 +1,6 @@
 import type { Move } from '../domain/transitions.ts'
 import { jsonTexts, plainArray, textArray } from './arrays.ts'
-import { bytea, type Applied, type Completion, type AttemptRow } from './transitions.ts'
+import { bytea, waitsAtMost, type Applied, type Completion, type AttemptRow } from './transitions.ts'
 import type { Sql } from './pool.ts'
 
 /** A successful send: by far the most of all records. */
@@ -19,7 +19,11 @@ export const isSuccessfulSend = (completion: Completion): completion is Successf
  * A version of applyMoves for successful sends only: the same guard, lock order and columns (except `owner`), without the parts that only
  * others need (alarms to raise, receipts to keep). A third of the cost. Tests check that both write the same.
  */
-export async function completeSends(sql: Sql, sends: readonly SuccessfulSend[]): Promise<Applied[]> {
+export async function completeSends(
+  sql: Sql,
+  sends: readonly SuccessfulSend[],
+  lockMs = 0
+): Promise<Applied[]> {
   // One list for both writes, in the lock order of all statements: the update follows it row by row. A lock before the
   // write, as in applyMoves, costs as much again. The results are null if no row is missing, which is nearly always so.
   const [done] = await sql<[{ moved: string | null; written: string | null }]>`
@@ -41,6 +45,7 @@ export async function completeSends(sql: Sql, sends: readonly SuccessfulSend[]):
         task_id, downstream, attempt, receipt_ms, handled_by,
         status_code, answer, headers, address, warning, ms, node, started_ms, message_id
       )
+      where ${waitsAtMost(sql, lockMs)}
       order by task_id, downstream
     ), moved as (
       update delivery d set

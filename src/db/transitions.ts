@@ -38,7 +38,11 @@ const receiptsKept = 20
  * guard by phase and attempt, move, attempt rows, alarms of failures, and the resolving of alarms that are no longer
  * true. A batch names a delivery once at most (the caller folds).
  */
-export async function applyMoves(sql: Sql, completions: readonly Completion[]): Promise<Applied[]> {
+export async function applyMoves(
+  sql: Sql,
+  completions: readonly Completion[],
+  lockMs = 0
+): Promise<Applied[]> {
   const numbered = completions.map((one, index) => ({ ...one, index }))
   // All statements lock rows in the same order, or two batches could wait for each other.
   const moving = numbered.filter(hasMove).sort((a, b) => byKey(a.move, b.move))
@@ -74,6 +78,7 @@ export async function applyMoves(sql: Sql, completions: readonly Completion[]): 
         task_id, downstream, attempt, from_bits, any_of_round, of_round, overdue, status, phase, after_ms,
         tries, lost, tries_anew, reason, handled_by, delivered, by_operator, owner, ord
       )
+      where ${waitsAtMost(sql, lockMs)}
     ), locked as materialized (
       select d.status as old_status, d.phase as old_phase, m.*
       from m join delivery d on d.task_id = m.task_id and d.downstream = m.downstream
@@ -239,6 +244,13 @@ export async function applyMoves(sql: Sql, completions: readonly Completion[]): 
   })
   return applied
 }
+
+/**
+ * True. The statement waits at most this long for a row that another session has locked, then it fails with 55P03; 0: as long as it
+ * may run. Tables are locked before it begins: for a migration it waits as before.
+ */
+export const waitsAtMost = (sql: Sql, lockMs: number) =>
+  sql`(select set_config('lock_timeout', ${`${lockMs}`}, true)) is not null`
 
 /** The facts and fingerprint of a failure: by the answer, or else by the error or the reason of the receipt. */
 function failureOf({ move, attempt, receipt }: Completion & { move: Move }) {

@@ -48,7 +48,8 @@ interface EndListener {
 
 /**
  * Group commit of moves, attempts and receipts. A received answer exists only here. So while PostgreSQL is away the write is
- * repeated until it succeeds or `giveUp` aborts. The guard decides whether it still counts.
+ * repeated until it succeeds or `giveUp` aborts. The guard decides whether it still counts. A delivery whose row somebody else
+ * has locked is written when the lock ends, and the others meanwhile.
  */
 export function completer({
   sql,
@@ -68,9 +69,9 @@ export function completer({
     restMs: 8,
     isUrgent,
     retryUntilWritten: giveUp,
-    async write(items: CountedCompletion[]) {
+    async write(items: CountedCompletion[], lockMs) {
       failpoint('complete.before_commit')
-      const written = await writeFolded(sql, items)
+      const written = await writeFolded(sql, items, lockMs)
       const isWhole = Array.isArray(written)
       if (isWhole) failpoint('complete.after_commit')
       const applied = isWhole ? written : written.outs
@@ -147,12 +148,17 @@ interface Part<T> {
  * Successful sends and plain receipts, the majority, use short statements; the rest uses the general one. The results of one
  * statement are reported even if another fails: a second write of them would be stale, and would store their receipts twice.
  */
-async function writeFolded(sql: Sql, items: Completion[]): Promise<Applied[] | Partly<Applied>> {
+async function writeFolded(
+  sql: Sql,
+  items: Completion[],
+  lockMs: number
+): Promise<Applied[] | Partly<Applied>> {
   const applied = new Array<Applied>(items.length)
-  const write = async <T>(part: Part<T>, by: (sql: Sql, items: readonly T[]) => Promise<Applied[]>) => {
+  type Write<T> = (sql: Sql, items: readonly T[], lockMs: number) => Promise<Applied[]>
+  const write = async <T>(part: Part<T>, by: Write<T>) => {
     if (part.items.length === 0) return
     const ids = () => part.from.flatMap(index => taskIdOf(items[index] as Completion) ?? [])
-    const written = await withPartitions(sql, ids, () => by(sql, part.items))
+    const written = await withPartitions(sql, ids, () => by(sql, part.items, lockMs))
     for (const [at, index] of part.from.entries()) applied[index] = written[at] as Applied
   }
   let rest = [...items.keys()]

@@ -234,6 +234,83 @@ t.test('what is written of a batch is answered at once, and only what failed is 
   t.equal(batch.size, 0)
 })
 
+/** A writer of rows, some of which another session has locked. */
+function lockable(code: string, locked: Set<number>) {
+  const writes: { items: number[]; lockMs: number }[] = []
+  const write = async (items: number[], lockMs: number) => {
+    writes.push({ items, lockMs })
+    if (items.some(item => locked.has(item))) throw pgError(code)
+    return items.map(item => item * 10)
+  }
+  /** How often the item was tried alone. */
+  const alone = (item: number) => writes.filter(({ items }) => items.length === 1 && items[0] === item).length
+  return { writes, write, alone }
+}
+
+for (const code of ['55P03', '57014'])
+  t.test(`an item whose row is locked waits beside the others, not in front of them (${code})`, async t => {
+    const locked = new Set([77])
+    const { writes, write, alone } = lockable(code, locked)
+    const batch = batcher({
+      write,
+      max: 200,
+      inFlight: 1,
+      retryUntilWritten: new AbortController().signal
+    })
+    const all = range(1, 200).map(item => batch.add(item))
+    const free = await Promise.all(all.toSpliced(76, 1))
+    t.equal(free.length, 199)
+    t.ok(writes.length <= 17, `${writes.length} statements: the group is halved until the item is alone`)
+    t.ok(writes[0]!.lockMs > writes[1]!.lockMs, 'only the first is patient')
+    t.equal(await batch.add(300), 3_000, 'a later item is written')
+    await until('the rest has left', () => batch.size === 1)
+    await until('it was tried again', () => alone(77) > 2)
+    locked.clear()
+    t.equal(await all[76], 770)
+    await batch.idle()
+    t.equal(batch.size, 0)
+    const after = writes.length
+    t.equal(await batch.add(77), 770)
+    t.equal(writes.length, after + 1)
+    t.equal(writes.at(-1)?.lockMs, writes[0]?.lockMs, 'and the next one is patient again')
+  })
+
+t.test(
+  'many locked items are tried again together, and one that stays locked holds back none of them',
+  async t => {
+    const locked = new Set(range(1, 30))
+    const { write, alone } = lockable('55P03', locked)
+    const batch = batcher({ write, max: 10, retryUntilWritten: new AbortController().signal })
+    const all = range(1, 30).map(item => batch.add(item))
+    await until('each was tried alone', () => range(1, 30).every(item => alone(item) > 0))
+    locked.clear()
+    locked.add(5)
+    await Promise.all(all.toSpliced(4, 1))
+    await until('the rest has left', () => batch.size === 1)
+    locked.clear()
+    t.equal(await all[4], 50)
+  }
+)
+
+t.test('a locked item is given up at the end of the process, after one last try', async t => {
+  const stop = new AbortController()
+  const { write, alone } = lockable('55P03', new Set([2]))
+  const batch = batcher({ write, max: 10, retryUntilWritten: stop.signal })
+  const all = Promise.allSettled(range(1, 3).map(item => batch.add(item)))
+  await until('it is alone', () => alone(2) > 0)
+  stop.abort()
+  t.match(await all, [{ value: 10 }, { reason: { code: '55P03' } }, { value: 30 }])
+  await batch.idle()
+})
+
+t.test('a producer hears of a lock at once: its items are not tried one by one', async t => {
+  const { writes, write } = lockable('55P03', new Set([2]))
+  const batch = batcher({ write, max: 10 })
+  const all = await Promise.allSettled([1, 2].map(item => batch.add(item)))
+  t.match(all, [{ reason: { code: '55P03' } }, { reason: { code: '55P03' } }])
+  t.equal(writes.length, 1)
+})
+
 t.test('at the end of the process even that gives up', async t => {
   const stop = new AbortController()
   let calls = 0

@@ -1,11 +1,14 @@
 // Completions that arrive together are written together: each by the statement for its kind, a delivery once per statement.
 import t, { type Test } from 'tap'
-import type { ReceiptRow } from '../../src/db/transitions.ts'
+import { completeReceipts, type HandledReceipt } from '../../src/db/receipts.ts'
+import { completeSends, type SuccessfulSend } from '../../src/db/sends.ts'
+import { applyMoves, type ReceiptRow } from '../../src/db/transitions.ts'
 import type { Sql } from '../../src/db/pool.ts'
 import { completer, type Complete, type CountedCompletion } from '../../src/delivery/complete.ts'
 import { only } from '../support/only.ts'
-import { testDb } from '../support/postgres.ts'
+import { lockWaits, testDb } from '../support/postgres.ts'
 import { standing, stored, tried } from '../support/rows.ts'
+import { until } from '../support/until.ts'
 
 interface Story {
   sql: Sql
@@ -16,7 +19,7 @@ interface Story {
 }
 
 async function setup(t: Test, through = (sql: Sql): Sql => sql): Promise<Story> {
-  const { sql } = await testDb(t)
+  const { sql } = await testDb(t, { max: 8 })
   const counted: Story['counted'] = {}
   const metrics = {
     moved(name: string, written: boolean) {
@@ -125,4 +128,75 @@ t.test('of three statements one loses its connection: what the others wrote is t
   t.equal(lost, 1)
   t.match(await receipts(sql), only({ task_id: ids[1], applied: true }))
   t.same(counted, { sent: 1, receive: 1, retry: 1 })
+})
+
+t.test(
+  'a delivery whose row somebody else holds keeps no other waiting, and is written once it is free',
+  async t => {
+    const { sql, record, counted, inFlight } = await setup(t)
+    const held = await inFlight()
+    let free = (): void => {}
+    const freed = new Promise<void>(resolve => (free = resolve))
+    let isHeld = (): void => {}
+    const holding = new Promise<void>(resolve => (isHeld = resolve))
+    const holder = sql.begin(async transaction => {
+      await transaction`select from delivery where task_id = ${held} for update`
+      isHeld()
+      await freed
+    })
+    await holding
+    const ids = [await inFlight(), await inFlight(), await inFlight(), await inFlight()] as const
+    const retry = (id: string): CountedCompletion => ({
+      move: { ...key(id), name: 'retry', afterMs: 1_000 },
+      task
+    })
+    const sent = record(send(held))
+    const together = [send(ids[0]), receipt(ids[1]), retry(ids[2])]
+    t.same(await Promise.all(together.map(record)), ['moved', 'moved', 'moved'], 'of the same group')
+    t.equal(await record(send(ids[3])), 'moved', 'of a later one')
+    t.equal(await record(receipt(ids[0])), 'moved')
+    t.match(await stored(sql, held), { standing: { state: 'IN_FLIGHT' } }, 'the row is still held')
+    const answered = record(receipt(held))
+    t.equal(await record(receipt(ids[3])), 'moved', 'also when the held one has another outcome')
+    free()
+    await holder
+    const both = await Promise.all([sent, answered])
+    t.ok(both.includes('moved'))
+    t.match(await stored(sql, held), { standing: { state: 'HANDLED' }, handledBy: 'receipt' })
+    t.equal((await sql`select from attempt where task_id = ${held}`).length, 1)
+    t.equal((await receipts(sql)).filter(one => one['task_id'] === held).length, 1)
+    t.equal(counted['retry'], 1)
+  }
+)
+
+t.test('the limit is for rows: a table that a migration locks is waited for', async t => {
+  const { sql, inFlight } = await setup(t)
+  const ids = [await inFlight(), await inFlight(), await inFlight()] as const
+  let written: Promise<unknown> | undefined
+  await sql.begin(async transaction => {
+    await transaction`lock table delivery in access exclusive mode`
+    const limitMs = 1
+    written = Promise.all([
+      completeSends(sql, [send(ids[0]) as SuccessfulSend], limitMs),
+      completeReceipts(sql, [receipt(ids[1]) as HandledReceipt], limitMs),
+      applyMoves(sql, [{ move: { ...key(ids[2]), name: 'retry', afterMs: 1_000 } }], limitMs)
+    ])
+    written.catch(() => {})
+    await until('all three wait', async () => (await lockWaits(sql)) === 3)
+  })
+  t.same(await written, [['moved'], ['moved'], ['moved']])
+})
+
+t.test('and a row is waited for no longer than the limit', async t => {
+  const { sql, inFlight } = await setup(t)
+  const id = await inFlight()
+  await sql.begin(async transaction => {
+    await transaction`select from delivery where task_id = ${id} for update`
+    const limited = { code: '55P03' }
+    await t.rejects(completeSends(sql, [send(id) as SuccessfulSend], 1), limited)
+    await t.rejects(completeReceipts(sql, [receipt(id) as HandledReceipt], 1), limited)
+    await t.rejects(applyMoves(sql, [{ move: { ...key(id), name: 'release' } }], 1), limited)
+  })
+  const settings = await Promise.all(Array.from({ length: 8 }, () => sql`show lock_timeout`))
+  t.same(new Set(settings.map(([row]) => row?.['lock_timeout'])), new Set(['0']), 'for that statement alone')
 })
