@@ -135,25 +135,32 @@ export function findTaken(sql: Sql, operationId: string): Promise<FailedDelivery
 }
 
 /**
- * Writes the results of the taken deliveries. A round that began after the failed attempt means: redelivered. Writes nothing if another
+ * Writes the results of these taken deliveries. A round that began after the failed attempt means: redelivered. Writes nothing if another
  * process runs the operation now: it may have taken deliveries that it has not changed yet.
  */
 export async function recordTaken(
   sql: Sql,
-  { id: operationId, owner }: { id: string; owner: string }
+  { id: operationId, owner }: { id: string; owner: string },
+  taken: readonly Pick<FailedDelivery, 'taskId' | 'downstream'>[]
 ): Promise<void> {
+  const ids = plainArray(taken.map(one => one.taskId))
+  // The ids by themselves too: on a table without statistics PostgreSQL would read all that the operation has taken.
   await sql`
     with mine as (
       select id from operation where id = ${operationId} and owner = ${owner}
     ), known as (
       select i.task_id, i.downstream, coalesce(d.round_from > i.attempt, false) as is_anew
-      from mine join operation_delivery i on i.operation_id = mine.id
+      from mine cross join unnest(
+        ${ids}::uuid[], ${textArray(taken.map(one => one.downstream))}::text[]
+      ) as a (task_id, downstream)
+        join operation_delivery i on i.operation_id = mine.id and i.task_id = a.task_id and i.downstream = a.downstream
         left join delivery d on d.task_id = i.task_id and d.downstream = i.downstream
-      where i.result is null
+      where i.task_id = any(${ids}::uuid[]) and i.result is null
     ), recorded as (
       update operation_delivery i set result = case when k.is_anew then 'redelivered' else 'skipped' end
       from known k
       where i.operation_id = ${operationId} and i.task_id = k.task_id and i.downstream = k.downstream and i.result is null
+        and i.task_id = any(${ids}::uuid[])
       returning i.result
     )
     update operation set updated_at = now(),

@@ -110,7 +110,7 @@ export function bulkOperations(deps: BulkOperationDeps): Bulk {
           })
         )
     )
-    await recordTaken(sql, { id: operation.id, owner: deps.node })
+    await recordTaken(sql, { id: operation.id, owner: deps.node }, found)
     for (const one of found) if (!one.needsForce) remember(one)
     deps.wake()
   }
