@@ -169,6 +169,35 @@ export async function recordTaken(
     where id in (select id from mine)`
 }
 
+/**
+ * Writes the results that stopped operations still lack: their process died in between. It may also be slow, so this waits for a
+ * minute after its lease. A stopped operation without an owner has all of its results.
+ */
+export async function recordStopped(sql: Sql): Promise<void> {
+  await sql`
+    with stopped as materialized (
+      select id from operation
+      where state = 'STOPPED' and owner is not null and leased_until < now() - interval '1 minute'
+      order by id
+      for no key update skip locked
+    ), known as (
+      select i.operation_id, i.task_id, i.downstream, coalesce(d.round_from > i.attempt, false) as is_anew
+      from stopped join operation_delivery i on i.operation_id = stopped.id
+        left join delivery d on d.task_id = i.task_id and d.downstream = i.downstream
+      where i.result is null
+    ), recorded as (
+      update operation_delivery i set result = case when k.is_anew then 'redelivered' else 'skipped' end
+      from known k
+      where i.operation_id = k.operation_id and i.task_id = k.task_id and i.downstream = k.downstream and i.result is null
+      returning i.operation_id, i.result
+    )
+    update operation o set owner = null, updated_at = now(),
+      redelivered = redelivered + (select count(*) from recorded r where r.operation_id = o.id and r.result = 'redelivered'),
+      skipped = skipped + (select count(*) from recorded r where r.operation_id = o.id and r.result = 'skipped')
+    from stopped
+    where o.id = stopped.id`
+}
+
 export async function finishOperation(sql: Sql, { id, owner }: { id: string; owner: string }): Promise<void> {
   await sql`
     update operation set state = 'DONE', ended_at = now(), updated_at = now()

@@ -5,6 +5,7 @@ import {
   findStillBusy,
   findTaken,
   finishOperation,
+  recordStopped,
   recordTaken,
   takeDeliveries,
   type FailedDelivery,
@@ -43,6 +44,8 @@ const part = 5
 const unknown = { concurrency: 50, perSecond: undefined }
 const idleMs = 1_000
 const busyMs = 50
+/** Between two looks for stopped operations without all of their results: no index finds them. */
+const stoppedMs = 60_000
 /** The most deliveries of one downstream in one look. */
 const atOnce = 500
 const mostRemembered = 10_000
@@ -59,6 +62,7 @@ export function bulkOperations(deps: BulkOperationDeps): Bulk {
   const buckets = new Map<string, { tokens: number; at: number }>()
   /** A look failed half-way: the deliveries that it had recorded are looked at again. */
   let halfDone = false
+  let stoppedAt = -Infinity
 
   function remember(one: { taskId: string; downstream: string }): void {
     const deliveries = busy.get(one.downstream) ?? new Map()
@@ -144,6 +148,10 @@ export function bulkOperations(deps: BulkOperationDeps): Bulk {
 
   return {
     async look() {
+      if (performance.now() - stoppedAt >= stoppedMs) {
+        await recordStopped(sql)
+        stoppedAt = performance.now()
+      }
       const operations = await claimOperations(sql, deps.node)
       if (operations.length === 0) {
         busy.clear()

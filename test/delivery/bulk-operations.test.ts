@@ -177,6 +177,37 @@ t.test(
   }
 )
 
+t.test(
+  'what a process had taken when it died, of an operation that was stopped, gets its result',
+  async t => {
+    const { sql, begin, runner, state, record } = await stage(t, 8)
+    const id = await begin()
+    let moved = 0
+    const dying = runner('dying', {
+      complete: Object.assign(
+        async (completion: Parameters<typeof record>[0]) => {
+          if (++moved <= 5) await record(completion)
+          throw new Error('dead')
+        },
+        { idle: async () => {} }
+      )
+    })
+    await t.rejects(dying.look())
+    t.ok(await stopOperation(sql, { id, who: 'ops-2', messageCodes: null }))
+    await record.idle()
+    await sql`update operation set leased_until = leased_until - interval '30 s'`
+    await runner('too early').look()
+    t.match(await state(id), { redelivered: 0, skipped: 0 }, 'it may be slow')
+    await sql`update operation set leased_until = leased_until - interval '1 minute'`
+    await Promise.all(['one', 'two', 'three'].map(node => runner(node).look()))
+    t.match(await state(id), { state: 'STOPPED', redelivered: 5, skipped: 3, endedBy: 'ops-2' })
+    t.same(await sql`select from operation_delivery where result is null`, [])
+    t.equal((await sql`select from delivery where status = 2`).length, 3, 'and nothing more is redelivered')
+    await runner('later').look()
+    t.match(await state(id), { redelivered: 5, skipped: 3 }, 'once')
+  }
+)
+
 t.test('what has a limit a second is redelivered at a fifth of it', async t => {
   const { begin, runner, sql } = await stage(t, 20)
   await begin()
