@@ -20,9 +20,18 @@ const leaseS = 10
 /** Claims all running operations for one process. While it lives, another process gets none. */
 export function claimOperations(sql: Sql, owner: string): Promise<RunningOperation[]> {
   return sql<RunningOperation[]>`
-    with mine as materialized (
+    with first as materialized (
+      -- Who waits here for the claim of another process learns of it, though its snapshot is older. So it takes nothing either of what
+      -- came in between.
+      select owner, leased_until from operation
+      where state = 'RUNNING'
+      order by id
+      limit 1
+      for no key update
+    ), mine as materialized (
       select id, owner from operation o
       where state = 'RUNNING' and (owner = ${owner} or leased_until is null or leased_until < now())
+        and exists (select from first f where f.owner = ${owner} or f.leased_until is null or f.leased_until < now())
         and not exists (select from operation x where x.state = 'RUNNING' and x.owner <> ${owner} and x.leased_until > now())
       order by id
       for no key update

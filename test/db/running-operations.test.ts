@@ -1,9 +1,10 @@
 import t from 'tap'
-import { openDb } from '../../src/db/pool.ts'
-import { recordTaken } from '../../src/db/running-operations.ts'
+import { openDb, type Sql } from '../../src/db/pool.ts'
+import { claimOperations, recordTaken } from '../../src/db/running-operations.ts'
 import { uuidv7 } from '../../src/domain/ids.ts'
 import { capture, explain } from '../support/plan.ts'
-import { testDb } from '../support/postgres.ts'
+import { lockWaits, testDb } from '../support/postgres.ts'
+import { until } from '../support/until.ts'
 
 t.test('a turn reads the deliveries that it took, not all that the operation has taken before', async t => {
   const { url } = await testDb(t, { max: 1 })
@@ -38,4 +39,51 @@ t.test('a turn reads the deliveries that it took, not all that the operation has
   await recordTaken(sql, { id, owner: 'here' }, taken)
   const [row] = await sql<[{ skipped: number }]>`select skipped from operation`
   t.equal(row.skipped, 10)
+})
+
+const make = async (sql: Sql): Promise<string> => {
+  const id = uuidv7()
+  await sql`insert into operation (id, filter, matched, created_by) values (${id}, '{}', 1, 'ops-1')`
+  return id
+}
+const claimed = async (sql: Sql, owner: string) => (await claimOperations(sql, owner)).map(({ id }) => id)
+
+t.test('who claims while another process does gets nothing, not even what came in between', async t => {
+  const { sql } = await testDb(t)
+  const first = await make(sql)
+  let second = ''
+  let other: Promise<string[]> | undefined
+  await sql.begin(async transaction => {
+    t.same(await claimed(transaction as unknown as Sql, 'one'), [first])
+    second = await make(sql)
+    other = claimed(sql, 'two')
+    await until('it waits', async () => (await lockWaits(sql)) === 1)
+  })
+  t.same(await other, [])
+  t.same((await claimed(sql, 'one')).toSorted(), [first, second])
+  t.same(await claimed(sql, 'two'), [])
+  await sql`update operation set leased_until = now() - interval '1 s'`
+  t.same(
+    (await claimed(sql, 'two')).toSorted(),
+    [first, second],
+    'once the lease is over another one has all'
+  )
+  t.same(await claimed(sql, 'one'), [])
+})
+
+t.test('also when the one that it waited for has ended', async t => {
+  const { sql } = await testDb(t)
+  const first = await make(sql)
+  const second = await make(sql)
+  t.same((await claimed(sql, 'one')).toSorted(), [first, second])
+  let other: Promise<string[]> | undefined
+  await sql.begin(async transaction => {
+    await transaction`update operation set state = 'DONE', ended_at = now() where id = ${first}`
+    other = claimed(sql, 'two')
+    await until('it waits', async () => (await lockWaits(sql)) === 1)
+  })
+  t.same(await other, [])
+  t.same(await claimed(sql, 'one'), [second])
+  await sql`update operation set state = 'DONE', ended_at = now()`
+  t.same(await claimed(sql, 'one'), [])
 })
