@@ -43,6 +43,11 @@ t.test('a role is let in by name, and what makes no sense is said in a line', as
     (await may()).map(row => row.name),
     ['enqueue', 'enqueue', 'enqueue_many']
   )
+  const beyond = await sql`
+    select p.oid::regprocedure::text as name from pg_proc p
+    where p.prosecdef and has_function_privilege(${role}, p.oid, 'execute')
+      and p.pronamespace not in ('ackbox_api'::regnamespace, 'pg_catalog'::regnamespace)`
+  t.same([...beyond], [], 'it may call nothing else that runs with the rights of the owner')
   t.match(await outbox(url, 'grant', 'nobody-knows'), {
     code: 1,
     err: /The role nobody-knows does not exist .*: create role "nobody-knows" login;/

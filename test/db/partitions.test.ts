@@ -1,5 +1,8 @@
 // The daily partitions of attempt and receipt: made ahead, dropped as a whole, but never with rows of an open task.
-import t from 'tap'
+import { cpSync, readFileSync, writeFileSync } from 'node:fs'
+import path from 'node:path'
+import t, { type Test } from 'tap'
+import { migrate } from '../../src/db/migrate.ts'
 import {
   lockHoldersOf,
   daysAhead,
@@ -16,7 +19,7 @@ import { completer } from '../../src/delivery/complete.ts'
 import { timeOf, uuidAt } from '../../src/domain/ids.ts'
 import { phaseOf, states, type State } from '../../src/domain/transitions.ts'
 import { only } from '../support/only.ts'
-import { testDb } from '../support/postgres.ts'
+import { emptyDb, testDb } from '../support/postgres.ts'
 import { idOf, standing, tried } from '../support/rows.ts'
 import { until } from '../support/until.ts'
 import type { DeliveryState } from '../support/model.ts'
@@ -259,7 +262,7 @@ t.test(
 )
 
 t.test(
-  'a process with no more than rights on tables makes, cleans and drops partitions all the same',
+  'a process whose role does not own the tables makes, cleans and drops partitions all the same',
   async t => {
     const { sql, url } = await testDb(t)
     await daily(sql, 60)
@@ -271,6 +274,9 @@ t.test(
     })
     for (const table of ['task', 'delivery', 'attempt', 'receipt'])
       await sql.unsafe(`grant select, insert, update, delete on ${table} to ${role}`)
+    await sql.unsafe(
+      `grant execute on function make_partition(text, uuid), drop_partition(text, text) to ${role}`
+    )
     const open = await standing(sql, at('WAITING'), { taskId: idOf(50) })
     for (const id of [open, idOf(50), idOf(50)]) await tried1(sql, id)
     const as = new URL(url)
@@ -293,3 +299,42 @@ t.test(
     t.same(await idsIn(sql, 'attempt'), [open])
   }
 )
+
+t.test('roles that may insert attempts keep the functions when others lose them', async t => {
+  const url = await emptyDb(t)
+  await migrate(url, undefined, migrationsBefore(t, '0013_partition_rights'))
+  const sql = openDb(url, { max: 1 })
+  t.teardown(() => sql.end())
+  const [writer, other] = [`Writer "${process.pid}"`, `reader_${process.pid}`]
+  for (const role of [writer, other]) {
+    await sql`create role ${sql(role)}`
+    t.teardown(async () => {
+      await sql`drop owned by ${sql(role)}`
+      await sql`drop role ${sql(role)}`
+    })
+  }
+  await sql`grant insert on attempt to ${sql(writer)}`
+  await sql`grant select on attempt to ${sql(other)}`
+  const mayCall = async () =>
+    (
+      await sql`
+        select r.rolname as role, p.proname as name from pg_roles r, pg_proc p
+        where r.rolname = any(${[writer, other]}) and p.proname in ('make_partition', 'drop_partition')
+          and has_function_privilege(r.oid, p.oid, 'execute')
+        order by 1, 2`
+    ).map(row => `${row['role']} ${row['name']}`)
+  t.equal((await mayCall()).length, 4)
+  await migrate(url)
+  t.same(await mayCall(), [`${writer} drop_partition`, `${writer} make_partition`])
+})
+
+/** A folder with the migrations that are older than this one. */
+function migrationsBefore(t: Test, tag: string): string {
+  const into = t.testdir()
+  cpSync(path.resolve(import.meta.dirname, '../../../src/db/migrations'), into, { recursive: true })
+  const file = path.join(into, 'meta/_journal.json')
+  const journal = JSON.parse(readFileSync(file, 'utf8')) as { entries: { tag: string }[] }
+  const upTo = journal.entries.findIndex(entry => entry.tag === tag)
+  writeFileSync(file, JSON.stringify({ ...journal, entries: journal.entries.slice(0, upTo) }))
+  return into
+}
