@@ -104,14 +104,13 @@ async function take(
     if (!found) return 'gone'
     if (found.task.messageCode !== request.messageCode) return 'wrong_code'
     if (found.status === 'DELETED') return 'deleted'
-    // The hook is called once, and only if the receipt can still change something.
-    decision ??=
-      found.status === 'HANDLED'
-        ? { result: request.result }
-        : await askOnReceipt(deps, request, token, found.task)
+    const counts = canCount(request.result, token, found)
+    // The hook is called once, and only if the receipt can still change something: not for one of an earlier round.
+    decision ??= counts ? await askOnReceipt(deps, request, token, found.task) : { result: request.result }
     const { result, extend } = decision
     // Before the receipt: a sender without an answer repeats the receipt, and the hook returns `extend` again.
-    if (extend !== undefined) await orUnavailable(deps.cluster, setExtend(deps.sql, found.task.id, extend))
+    if (counts && extend !== undefined)
+      await orUnavailable(deps.cluster, setExtend(deps.sql, found.task.id, extend))
     const move = moveFor(deps, result, token, found)
     const received = await keep(deps, store, request, {
       taskId: found.task.id,
@@ -209,6 +208,16 @@ async function write(
   }
 }
 
+/**
+ * Whether the delivery, as it is now, still takes this receipt. One that is not HANDLED may yet change nothing, as PROCESSING before
+ * the outcome of its attempt is written. The hook can make none count that does not: it changes only HANDLED, which counts longest.
+ */
+function canCount(result: ReceiptResult, token: TokenClaims, found: ReceivingDelivery): boolean {
+  if (token.attempt < found.roundFrom || token.attempt > found.attempt) return false
+  if (result === 'HANDLED') return found.status === 'SENDING' || found.status === 'FAILED'
+  return token.attempt === found.attempt && found.status === 'SENDING'
+}
+
 /** The move for a receipt. Null: it changes nothing and is only stored. */
 function moveFor(
   deps: ReceiveDeps,
@@ -218,13 +227,11 @@ function moveFor(
 ): Move | null {
   const { id: taskId, orderingKey } = found.task
   const key = { taskId, downstream: token.downstream, attempt: token.attempt, orderingKey }
-  const ofRound = token.attempt >= found.roundFrom && token.attempt <= found.attempt
+  if (!canCount(result, token, found)) return null
   if (result === 'HANDLED') {
-    if (!ofRound || (found.status !== 'SENDING' && found.status !== 'FAILED')) return null
     const move: Move = { ...key, name: 'receive', handledBy: 'receipt' }
     return found.status === 'SENDING' ? { ...move, sending: true } : move
   }
-  if (!ofRound || token.attempt !== found.attempt || found.status !== 'SENDING') return null
   const policy = policyOf(deps.handlers, found.task.messageCode, token.downstream)
   if (result === 'PROCESSING') {
     const leftMs = found.deliveredMs === null ? 0 : processingMs - found.deliveredMs

@@ -57,3 +57,52 @@ t.test('an onReceipt that hangs is a RETRY after 5 s', async t => {
   await quiet()
   t.match(await receive({ taskNo }), { status: 'SENDING', applied: true })
 })
+
+t.test(
+  'the hook does not hear of a receipt that its delivery no longer takes, and it sets no extend',
+  async t => {
+    const told: unknown[] = []
+    const { post, receive, redeliver, dispatch, quiet, downstream, read } = await setup(t, {
+      ...owing,
+      handler: {
+        onReceipt({ receipt }) {
+          told.push(receipt.data)
+          return { extend: { from: receipt.data } }
+        }
+      }
+    })
+    const taskNo = await post()
+    await quiet()
+    const first = downstream.requests[0]?.token ?? ''
+    t.match(await receive({ taskNo, result: 'FAILED', data: '"refused"' }), { applied: true })
+    for (const result of ['FAILED', 'RETRY', 'PROCESSING'] as const)
+      t.match(await receive({ taskNo, result, data: '"repeated"' }), { applied: false, status: 'FAILED' })
+    await redeliver(taskNo)
+    await dispatch()
+    t.equal(downstream.requests.length, 2)
+    for (const result of ['HANDLED', 'FAILED', 'RETRY', 'PROCESSING'] as const)
+      t.match(await receive({ taskNo, result, token: first, data: '"of the round before"' }), {
+        applied: false,
+        status: 'SENDING'
+      })
+    t.same(told, ['refused'])
+    t.same((await read(taskNo)).extend, { from: 'refused' })
+    t.match(await receive({ taskNo, data: '"done"' }), { applied: true, status: 'HANDLED' })
+    t.same(told, ['refused', 'done'])
+    t.same((await read(taskNo)).extend, { from: 'done' })
+  }
+)
+
+t.test('the hook hears of PROCESSING also before the outcome of its attempt is written', async t => {
+  const { post, receive, downstream, read, quiet } = await setup(t, {
+    ...owing,
+    handler: { onReceipt: ({ receipt }) => ({ extend: { by: receipt.data } }) }
+  })
+  downstream.holds = true
+  const taskNo = await post()
+  await downstream.received(1)
+  t.match(await receive({ taskNo, result: 'PROCESSING', data: '"line 4"' }), { applied: false })
+  t.same((await read(taskNo)).extend, { by: 'line 4' })
+  downstream.answer()
+  await quiet()
+})
