@@ -2,7 +2,7 @@ import fastify, { type FastifyRequest } from 'fastify'
 import { accessTo } from './access.ts'
 import { apiKeyRoutes } from './api-keys.ts'
 import { proxyCheck } from './address.ts'
-import { doorkeeper } from './auth.ts'
+import { doorkeeper, keyLimit, type KeyLimit } from './auth.ts'
 import { callbackRoutes } from './callback.ts'
 import { deliveryRoutes } from './deliveries.ts'
 import type { ApiDeps } from './deps.ts'
@@ -46,7 +46,8 @@ export async function buildApp(
   more?: (app: App) => void,
   limits: Partial<ConnectionLimits> = {}
 ): Promise<App> {
-  const app = bareApp(deps, limits)
+  const limit = keyLimit(deps.keyPerSecond)
+  const app = bareApp(deps, limit, limits)
   await docs(app)
   taskRoutes(app, deps)
   taskActRoutes(app, deps)
@@ -63,7 +64,7 @@ export async function buildApp(
   outboxRoutes(app, deps)
   statsRoutes(app, deps)
   eventRoutes(app, deps)
-  sessionRoutes(app, deps)
+  sessionRoutes(app, deps, limit)
   uiRoutes(app)
   reconcileRoutes(app, deps)
   if (deps.dtmTargets) dtmRoutes(app, deps, deps.dtmTargets)
@@ -75,16 +76,16 @@ export async function buildApp(
 
 /** Only the health routes: for workers and dispatchers. */
 export async function buildHealthApp(deps: ApiDeps): Promise<App> {
-  const app = bareApp(deps, {})
+  const app = bareApp(deps, keyLimit(deps.keyPerSecond), {})
   healthRoutes(app, deps)
   await app.ready()
   return app
 }
 
 /** Request checks, errors and limits, without a route. */
-function bareApp(deps: ApiDeps, limits: Partial<ConnectionLimits>): App {
+function bareApp(deps: ApiDeps, limit: KeyLimit, limits: Partial<ConnectionLimits>): App {
   const known = paths()
-  const keyed = doorkeeper(deps)
+  const keyed = doorkeeper(deps, limit)
   const trusted = deps.trustProxy
   const app: App = fastify({
     logger: false,

@@ -30,12 +30,11 @@ const operator: Caller = { name: 'local', messageCodes: null, scopes }
 const rememberMs = 5_000
 
 /** Hooks that admit callers with a key that has one of the scopes. Each key is looked up at most every 5 s. */
-export function doorkeeper(deps: Pick<ApiDeps, 'auth' | 'findKey' | 'keyPerSecond' | 'publicUrl'>) {
+export function doorkeeper(deps: Pick<ApiDeps, 'auth' | 'findKey' | 'publicUrl'>, limit: KeyLimit) {
   // Two caches: any number of invented keys must not push out valid keys.
   const known = new LRUCache<string, Found<ApiKey>>({ max: 10_000 })
   const unknown = new LRUCache<string, Found<null>>({ max: 1_000 })
   const looking = new Map<string, Promise<ApiKey | null>>()
-  const busy = deps.keyPerSecond === undefined ? null : limiter(deps.keyPerSecond)
 
   function remembered(hashed: string): Found<ApiKey | null> | undefined {
     const found = known.get(hashed) ?? unknown.get(hashed)
@@ -85,9 +84,8 @@ export function doorkeeper(deps: Pick<ApiDeps, 'auth' | 'findKey' | 'keyPerSecon
         if (!needed.some(scope => key.scopes.includes(scope))) {
           return done(new Problem('FORBIDDEN', `requires the scope ${needed.join(' or ')}`))
         }
-        const seconds = busy?.take(key.id, performance.now()) ?? 0
-        if (seconds > 0)
-          return done(new Problem('TOO_MANY_REQUESTS', '', { headers: { 'retry-after': String(seconds) } }))
+        const refused = limit(key.id)
+        if (refused) return done(refused)
         request.caller = { name: key.name, messageCodes: key.messageCodes, scopes: key.scopes }
         done()
       }
@@ -125,20 +123,28 @@ export function requireCode(caller: Caller, messageCode: string | undefined, poi
     throw new Problem('CODE_FORBIDDEN', '', { pointer })
 }
 
-/** Token buckets by name, each with the tokens of a second. 10,000 are kept; the least recently used one is dropped. */
-function limiter(perSecond: number) {
+/** Takes a token of this key. The refusal, if there is none. */
+export type KeyLimit = (keyId: string) => Problem | null
+
+/**
+ * Token buckets of keys: `most` at once, then `perSecond`. 10,000 are kept; the least recently used one is dropped. Without `perSecond`
+ * there is no limit.
+ */
+export function keyLimit(perSecond: number | undefined, most = perSecond ?? 0): KeyLimit {
+  if (perSecond === undefined) return () => null
   const buckets = new LRUCache<string, { left: number; at: number }>({ max: 10_000 })
-  return {
-    /** 0: the request may run. Otherwise the seconds until the next token. */
-    take(name: string, nowMs: number): number {
-      const bucket = buckets.get(name) ?? { left: perSecond, at: nowMs }
-      buckets.set(name, bucket)
-      bucket.left = Math.min(perSecond, bucket.left + (Math.max(0, nowMs - bucket.at) * perSecond) / 1000)
-      bucket.at = nowMs
-      if (bucket.left < 1) return Math.ceil((1 - bucket.left) / perSecond)
-      bucket.left--
-      return 0
+  return keyId => {
+    const at = performance.now()
+    const bucket = buckets.get(keyId) ?? { left: most, at }
+    buckets.set(keyId, bucket)
+    bucket.left = Math.min(most, bucket.left + (Math.max(0, at - bucket.at) * perSecond) / 1000)
+    bucket.at = at
+    if (bucket.left < 1) {
+      const seconds = Math.ceil((1 - bucket.left) / perSecond)
+      return new Problem('TOO_MANY_REQUESTS', '', { headers: { 'retry-after': String(seconds) } })
     }
+    bucket.left--
+    return null
   }
 }
 

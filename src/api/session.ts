@@ -5,9 +5,18 @@ import type { ApiDeps } from './deps.ts'
 import { fit, readBody } from './body.ts'
 import { signInExamples } from './examples.ts'
 import { refusals } from './responses.ts'
-import { cookieName, csrfHeader, csrfOf, isOwnWrite, isSecure, sessionOf } from './auth.ts'
+import {
+  cookieName,
+  csrfHeader,
+  csrfOf,
+  isOwnWrite,
+  isSecure,
+  keyLimit,
+  sessionOf,
+  type KeyLimit
+} from './auth.ts'
 import type { App } from './typed.ts'
-import { scopes, sessionHours } from '../db/api-keys.ts'
+import { mostSessions, scopes, sessionHours } from '../db/api-keys.ts'
 import { Problem } from '../runtime/errors.ts'
 import { version } from '../runtime/package.ts'
 
@@ -24,8 +33,13 @@ const sessionAnswer = z.strictObject({
   csrf: z.string().optional().describe(`Send it as the header ${csrfHeader} with each write.`)
 })
 
+/** Sign-ins of one key: so many at once, then so many a minute. Each writes a row of the audit, which nobody can delete. */
+const signInsAtOnce = 30
+const signInsPerMinute = 10
+
 /** Sign-in of the dashboard. A program sends its key with each request instead. */
-export function sessionRoutes(app: App, deps: ApiDeps): void {
+export function sessionRoutes(app: App, deps: ApiDeps, limit: KeyLimit): void {
+  const signIns = keyLimit(signInsPerMinute / 60, signInsAtOnce)
   const base = { auth: deps.auth, version }
   const shown = async (id: string | null) => {
     if (!deps.auth) return { signedIn: true, ...base, name: 'local', scopes, messageCodes: null }
@@ -66,11 +80,18 @@ export function sessionRoutes(app: App, deps: ApiDeps): void {
         security: [],
         summary: 'Sign in with an API key',
         operationId: 'createSession',
-        description: `Sets a cookie with a random id, never the key. The session ends after ${sessionHours} hours, or when the key is revoked.`,
+        description: `Sets a cookie with a random id, never the key. The session ends after ${sessionHours} hours, or when the key is revoked. Each key has at most ${mostSessions} sessions, of which the oldest end, and signs in ${signInsAtOnce} times at once and then ${signInsPerMinute} times a minute at most.`,
         body: signInBody.meta({ 'x-examples': signInExamples }),
         response: {
           201: sessionAnswer,
-          ...refusals('NOT_JSON', 'INVALID', 'UNAUTHORIZED', 'CROSS_ORIGIN', 'UNAVAILABLE')
+          ...refusals(
+            'NOT_JSON',
+            'INVALID',
+            'UNAUTHORIZED',
+            'TOO_MANY_REQUESTS',
+            'CROSS_ORIGIN',
+            'UNAVAILABLE'
+          )
         }
       }
     },
@@ -80,8 +101,10 @@ export function sessionRoutes(app: App, deps: ApiDeps): void {
       const keyHash = hash('sha256', key, 'hex')
       const id = `ses_${randomBytes(32).toString('base64url')}`
       // First, because `findKey` batches: many guesses share a statement.
-      const isKnown = (await deps.findKey(keyHash)) !== null
-      if (!isKnown || !(await deps.createSession({ hash: hash('sha256', id, 'hex'), keyHash })))
+      const known = await deps.findKey(keyHash)
+      const refused = known && (limit(known.id) ?? signIns(known.id))
+      if (refused) throw refused
+      if (!known || !(await deps.createSession({ hash: hash('sha256', id, 'hex'), keyHash })))
         throw new Problem('UNAUTHORIZED')
       void reply.code(201).header('cache-control', 'no-store')
       void reply.header('set-cookie', cookie(request, id, sessionHours * 3_600))

@@ -61,6 +61,8 @@ export async function revokeKey(sql: Sql, { id, who }: { id: string; who: string
 
 /** The duration of a session after a sign-in with a key. Only hashes of sessions are stored, and a session ends with its key. */
 export const sessionHours = 12
+/** Sessions of one key at the same time. A sign-in beyond them ends the oldest. */
+export const mostSessions = 100
 
 /** By hashes in hex. False: no such key, or it is revoked. */
 export async function createSession(
@@ -73,6 +75,14 @@ export async function createSession(
       select ${hash}, id, now() + ${sessionHours} * interval '1 hour' from api_key
       where hash = ${keyHash} and revoked_at is null
       returning key_id
+    ), oldest as (
+      -- The new one is not seen here. Two sign-ins at once end the same ones: neither waits for the other.
+      select hash from session where hash in (
+        select s.hash from session s join made on made.key_id = s.key_id
+        order by s.expires_at desc, s.hash offset ${mostSessions - 1}
+      ) for update skip locked
+    ), ended as (
+      delete from session where hash in (select hash from oldest)
     )
     insert into audit (who, what, target)
     select k.name, 'session.created', k.id from made join api_key k on k.id = made.key_id

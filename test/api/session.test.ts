@@ -150,3 +150,27 @@ t.test('the pages run no script and no style but their own, wherever they are as
   t.equal((await app.inject('/ui/nothing.js')).statusCode, 404)
   t.equal((await app.inject('/ui/..%2f..%2fpackage.json')).statusCode, 404)
 })
+
+t.test('one key signs in 30 times at once, and others are not held up by it', async t => {
+  const { app, addKey, keys } = await api(t, { auth: true })
+  addKey(key, { id: 'busy', name: 'busy', scopes: ['tasks:read'], messageCodes: ['order.paid'] })
+  addKey(`${key}0`, { id: 'calm', name: 'calm', scopes })
+  const before = keys.size
+  const answers = []
+  for (let n = 0; n < 60; n++) answers.push(await inject(app, '/session', { key }))
+  const refused = answers.filter(one => one.statusCode === 429)
+  t.equal(answers.slice(0, 30).filter(one => one.statusCode === 201).length, 30)
+  t.ok(refused.length > 0, 'a minute brings 10')
+  t.match(refused[0]?.json(), { code: 'TOO_MANY_REQUESTS' })
+  t.match(refused[0]?.headers, { 'retry-after': /^[1-6]$/ })
+  t.equal(keys.size - before, 60 - refused.length, 'what is refused opens no session')
+  t.equal((await inject(app, '/session', { key: `${key}0` })).statusCode, 201)
+})
+
+t.test('a sign-in takes its turn among the requests of its key', async t => {
+  const { app, addKey } = await api(t, { auth: true, keyPerSecond: 1 })
+  addKey(key, { id: 'busy', name: 'busy', scopes: ['tasks:read'] })
+  const codes = new Set<number>()
+  for (let n = 0; n < 20; n++) codes.add((await inject(app, '/session', { key })).statusCode)
+  t.same(codes, new Set([201, 429]))
+})

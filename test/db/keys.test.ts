@@ -1,10 +1,12 @@
 import t from 'tap'
 import {
   createKey,
+  createSession,
   findKey,
   hashKey,
   keyFinder,
   listApiKeys,
+  mostSessions,
   openKeyFinder,
   revokeKey
 } from '../../src/db/api-keys.ts'
@@ -119,5 +121,20 @@ t.test('where no key can be looked up, each who asked hears so', async t => {
   t.same(
     answers.map(({ status }) => status),
     ['rejected', 'rejected', 'rejected']
+  )
+})
+
+t.test('a key has so many sessions, and a further one ends the oldest', async t => {
+  const { sql } = await testDb(t)
+  const make = (name: string) =>
+    createKey(sql, { name, scopes: ['ops:read'], messageCodes: null, who: 'cli' })
+  const [shop, other] = [await make('shop'), await make('other')]
+  const signIn = (hash: string, { key } = shop) => createSession(sql, { hash, keyHash: hashKey(key) })
+  t.equal(await signIn('of another', other), true)
+  for (let n = 0; n < mostSessions + 3; n++) t.equal(await signIn(String(n)), true)
+  const left = await sql<{ hash: string }[]>`select hash from session order by created_at`
+  t.same(
+    left.map(({ hash }) => hash),
+    ['of another', ...Array.from({ length: mostSessions }, (_, n) => String(n + 3))]
   )
 })
