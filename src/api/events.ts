@@ -1,4 +1,5 @@
 import { z } from 'zod'
+import { addressGroup } from './address.ts'
 import { callerOf } from './auth.ts'
 import type { ApiDeps } from './deps.ts'
 import { taskNo } from './requests.ts'
@@ -49,8 +50,11 @@ export function eventRoutes(app: App, deps: ApiDeps): void {
       if (request.method === 'HEAD') return reply.type(streamType).send()
       const { taskNo } = request.query
       const { raw } = reply
+      const { name, messageCodes } = callerOf(request)
       const stop = deps.watchChanges({
-        messageCodes: callerOf(request).messageCodes,
+        // As for `wait` of GET /tasks/{taskNo}.
+        owner: deps.auth ? name : addressGroup(request.ip),
+        messageCodes,
         ...defined({ taskNo }),
         tell: changes => write(`event: changed\ndata: ${JSON.stringify(changes)}\n\n`)
       })

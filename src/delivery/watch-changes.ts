@@ -9,16 +9,19 @@ export type Change =
   | { kind: 'audit' }
 
 export interface ChangeWatcher {
+  /** The caller. Places are shared between callers. */
+  owner: string
   /** Only changes of these messageCodes. Null: of all. */
   messageCodes: readonly string[] | null
   taskNo?: string
   tell: (changes: Change[]) => void
 }
 
-/** Returns the function that ends it. 'busy': there are too many watchers. */
+/** Returns the function that ends it. 'busy': there are too many watchers, in total or of this owner. */
 type WatchChanges = (watcher: ChangeWatcher) => (() => void) | 'busy'
 
-const mostWatchers = 100
+/** The total limit. As for waiters, one owner may have as many as are still free: there is always room for another owner. */
+const mostWatchers = 200
 const lookMs = 1_000
 
 /** One look a second for all watchers, and none without them. */
@@ -84,7 +87,8 @@ export function watchChanges({ sql, log }: { sql: Sql; log: Logger }): WatchChan
   }
 
   return watcher => {
-    if (watchers.size >= mostWatchers) return 'busy'
+    const own = [...watchers].filter(({ owner }) => owner === watcher.owner).length
+    if (own >= mostWatchers - watchers.size) return 'busy'
     watchers.add(watcher)
     unseen.add(watcher)
     // The first look determines the start: the page reads earlier changes itself.

@@ -16,7 +16,12 @@ t.test(
     const hear = () => {
       const told: Change[] = []
       t.teardown(
-        watching({ messageCodes: null, taskNo, tell: changes => told.push(...changes) }) as () => void
+        watching({
+          owner: 'a',
+          messageCodes: null,
+          taskNo,
+          tell: changes => told.push(...changes)
+        }) as () => void
       )
       return told
     }
@@ -33,3 +38,20 @@ t.test(
     t.same(first, [{ kind: 'task', taskNo }], 'nothing has changed since')
   }
 )
+
+t.test('one caller has half of the places at most, and there is always one for another', async t => {
+  const { sql } = await setup(t)
+  const watching = watchChanges({ sql, log: { debug() {} } as unknown as Logger })
+  const ends: (() => void)[] = []
+  t.teardown(() => ends.forEach(end => end()))
+  const fill = (owner: string) => {
+    for (let n = 0; ; n++) {
+      const end = watching({ owner, messageCodes: null, tell: () => {} })
+      if (end === 'busy') return n
+      ends.push(end)
+    }
+  }
+  t.same(['greedy', 'second', 'third', 'greedy'].map(fill), [100, 50, 25, 0])
+  for (const end of ends.splice(0, 100)) end()
+  t.equal(fill('greedy'), 63, 'what is free again is shared again')
+})
