@@ -91,8 +91,14 @@ export const deliveryAnswer = z
       .string()
       .optional()
       .describe('The task directly before it in its orderingKey. Only where one task is read.'),
-    attempts: z.array(attempt).optional(),
-    receipts: z.array(receipt).optional(),
+    attempts: z.array(attempt).optional().describe('The newest 100, oldest first.'),
+    receipts: z.array(receipt).optional().describe('The newest 100, oldest first.'),
+    attemptsTotal: natural
+      .optional()
+      .describe('The number of all attempts. Only if there are more than 100.'),
+    receiptsTotal: natural
+      .optional()
+      .describe('The number of all receipts. Only if there are more than 100.'),
     waitingFor: waitingAnswer.optional().describe('Why it has not ended. Only when one task is read.')
   })
   .meta({ id: 'Delivery' })

@@ -250,12 +250,16 @@ function showTask({ taskNo, messageCode, status, createdAt, deliveries }: TaskVi
     ]
     console.log(`  ${one.downstream}  ${one.status}  ${words.filter(Boolean).join('  ')}`)
     if (one.waitingFor) console.log(`    ${printable(one.waitingFor.text.en)}`)
+    if (one.attemptsTotal !== undefined)
+      console.log(`    the newest ${one.attempts?.length} of ${one.attemptsTotal} attempts`)
     for (const { attempt, outcome, status: code, reason, answer, ms, startedAt } of one.attempts ?? []) {
       console.log(
         `    #${attempt}  ${startedAt}  ${outcome}  ${code ?? ''}  ${printable(reason ?? '')}  ${ms} ms`
       )
       if (outcome !== 'delivered' && answer) console.log(`      ${printable(answer.slice(0, mostShown))}`)
     }
+    if (one.receiptsTotal !== undefined)
+      console.log(`    the newest ${one.receipts?.length} of ${one.receiptsTotal} receipts`)
     for (const { attempt, result, reason, createdAt: at } of one.receipts ?? [])
       console.log(`    receipt of #${attempt}  ${at}  ${result}  ${printable(reason ?? '')}`)
   }

@@ -3,7 +3,7 @@ import { and, desc, eq, gte, isNotNull, isNull, lt, sql } from './drizzle.ts'
 import { plainArray, textArray } from './arrays.ts'
 import { alarmReason } from './alarms.ts'
 import { readBlockers } from './blocks.ts'
-import { lastAttemptAt, lastReason, lastStatus, type Reads } from './reads.ts'
+import { lastAttemptAt, lastReason, lastStatus, mostOfDelivery, type Reads } from './reads.ts'
 import { alarm, delivery, downstream, outboxRejected, prepared, reconciliation, task } from './schema.ts'
 import { attemptView, deliveryView, iso, receiptView, statusWord, taskView, type TaskView } from './views.ts'
 import { present } from '../domain/optional-members.ts'
@@ -150,7 +150,7 @@ export async function listAlarms(
 }
 
 /**
- * One whole task: body text, deliveries, each with its attempts and receipts. One statement reads them at one moment: with
+ * One whole task: body text, deliveries, each with its newest attempts and receipts, oldest first. One statement reads them at one moment: with
  * several, a FAILED delivery could be shown without the attempt that failed it. null: unknown. `codes`: only other tasks of
  * these messageCodes are named; null: all.
  */
@@ -161,6 +161,10 @@ export async function readTask(
 ): Promise<TaskView | null> {
   const row = await reads.task.execute({ taskNo, codes: codes && textArray(codes) })
   if (!row) return null
+  const isMore = (rows: readonly unknown[]) => rows.length > mostOfDelivery
+  const shown = <T>(rows: readonly T[]) => rows.slice(0, mostOfDelivery).toReversed()
+  const isAnyMore = row.deliveries.some(one => isMore(one.attempts) || isMore(one.receipts))
+  const counts = isAnyMore ? await countOfDeliveries(reads, row.id) : new Map<string, never>()
   return {
     ...taskView(row, row.deliveries),
     ...present('after', row.after),
@@ -168,10 +172,22 @@ export async function readTask(
     messageBody: row.messageBody,
     deliveries: row.deliveries.map(one => ({
       ...deliveryView(one),
-      attempts: one.attempts.map(attemptView),
-      receipts: one.receipts.map(receiptView)
+      attempts: shown(one.attempts).map(attemptView),
+      receipts: shown(one.receipts).map(receiptView),
+      ...present('attemptsTotal', isMore(one.attempts) ? counts.get(one.downstream)?.attempts : null),
+      ...present('receiptsTotal', isMore(one.receipts) ? counts.get(one.downstream)?.receipts : null)
     }))
   }
+}
+
+/** By downstream. */
+async function countOfDeliveries({ db }: Reads, taskId: string) {
+  const rows = await db.execute<{ downstream: string; attempts: number; receipts: number }>(sql`
+    select d.downstream,
+      (select count(*)::int from attempt a where a.task_id = d.task_id and a.downstream = d.downstream) as attempts,
+      (select count(*)::int from receipt r where r.task_id = d.task_id and r.downstream = d.downstream) as receipts
+    from delivery d where d.task_id = ${taskId}::uuid`)
+  return new Map(rows.map(row => [row.downstream, row]))
 }
 
 /**

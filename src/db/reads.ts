@@ -31,6 +31,8 @@ const schema = {
 
 /** The most dependents that a task names. */
 const namedBefore = 100
+/** The most attempts, and the most receipts, that a task shows of each delivery: a delivery can be sent again without end. */
+export const mostOfDelivery = 100
 
 /** A task names only other tasks of these messageCodes; null: all. */
 const ofCodes = sql`(${sql.placeholder('codes')}::text[] is null or other.message_code = any(${sql.placeholder('codes')}::text[]))`
@@ -109,8 +111,9 @@ export function openReads(url: string) {
           deliveries: {
             orderBy: asc(delivery.downstream),
             with: {
-              attempts: { orderBy: asc(attempt.attempt) },
-              receipts: { orderBy: asc(receipt.id) }
+              // The newest ones. One more tells whether there are more.
+              attempts: { orderBy: desc(attempt.attempt), limit: mostOfDelivery + 1 },
+              receipts: { orderBy: desc(receipt.id), limit: mostOfDelivery + 1 }
             }
           }
         }

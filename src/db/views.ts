@@ -50,6 +50,9 @@ export interface DeliveryView {
   lastStatus?: number
   attempts?: AttemptView[]
   receipts?: ReceiptView[]
+  /** The number of all, if not all are shown. */
+  attemptsTotal?: number
+  receiptsTotal?: number
   /** The task directly before it in its orderingKey, and why it waits. Only if a single task is read. */
   ahead?: string
   waitingFor?: WaitingFor & { text: { en: string; zh: string } }

@@ -49,6 +49,9 @@ export interface Delivery {
   ahead?: string
   attempts?: Attempt[]
   receipts?: Receipt[]
+  /** The number of all, if not all are here. */
+  attemptsTotal?: number
+  receiptsTotal?: number
   waitingFor?: WaitingFor
 }
 export interface Task {

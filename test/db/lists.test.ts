@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto'
 import t from 'tap'
-import { listAlarms, listTasks } from '../../src/db/lists.ts'
+import { listAlarms, listTasks, readTask } from '../../src/db/lists.ts'
 import type { TaskFilter } from '../../src/db/search.ts'
 import type { Sql } from '../../src/db/pool.ts'
 import type { Reads } from '../../src/db/reads.ts'
@@ -156,3 +156,31 @@ async function read({ db }: Reads): Promise<number> {
   await db.execute('select pg_stat_reset()')
   return sum?.rows ?? 0
 }
+
+t.test(
+  'a task shows the newest 100 attempts and receipts of each delivery, and how many there are',
+  async t => {
+    const { sql, reads } = await testDb(t)
+    await stored(sql, 'often', { ads: 'HANDLED', search: 'HANDLED' })
+    const add = async (downstream: string, attempts: number, receipts: number) => {
+      await sql`
+      insert into attempt (task_id, downstream, attempt, outcome, ms, node, started_at)
+      select id, ${downstream}, n, 'delivered', 1, 'n', now() from task, generate_series(1, ${attempts}::int) n`
+      await sql`
+      insert into receipt (task_id, downstream, attempt, result, applied)
+      select id, ${downstream}, n, 'RETRY', false from task, generate_series(1, ${receipts}::int) n order by n`
+    }
+    await add('ads', 250, 101)
+    await add('search', 100, 100)
+    const [ads, search] = (await readTask(reads, 'often'))?.deliveries ?? []
+    const numbers = (rows: readonly { attempt: number }[] = []) => rows.map(({ attempt }) => attempt)
+    const upTo = (last: number) => Array.from({ length: 100 }, (_, n) => last - 99 + n)
+    t.same(numbers(ads?.attempts), upTo(250))
+    t.same(numbers(ads?.receipts), upTo(101))
+    t.match(ads, { attemptsTotal: 250, receiptsTotal: 101 })
+    t.same(numbers(search?.attempts), upTo(100))
+    t.same(numbers(search?.receipts), upTo(100))
+    t.equal(search?.attemptsTotal, undefined)
+    t.equal(search?.receiptsTotal, undefined)
+  }
+)

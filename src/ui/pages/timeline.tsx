@@ -40,13 +40,34 @@ export function Timeline({
   ]
   events.sort((a, b) => Date.parse(a.at) - Date.parse(b.at))
   return (
-    <ol class="timeline">
-      {events.map((event, at) => (
-        <li key={at} class={markOf(event)}>
-          <Time at={event.at} ago={false} /> <One event={event} />
-        </li>
-      ))}
-    </ol>
+    <>
+      <Omitted task={task} />
+      <ol class="timeline">
+        {events.map((event, at) => (
+          <li key={at} class={markOf(event)}>
+            <Time at={event.at} ago={false} /> <One event={event} />
+          </li>
+        ))}
+      </ol>
+    </>
+  )
+}
+
+/** A line for each delivery whose older attempts or receipts are not here. */
+function Omitted({ task }: { task: Task }) {
+  const words = texts.value.task
+  return task.deliveries.map(({ downstream, attempts = [], receipts = [], attemptsTotal, receiptsTotal }) =>
+    attemptsTotal === undefined && receiptsTotal === undefined ? null : (
+      <p key={downstream} class="quiet">
+        <b>{downstream}</b>{' '}
+        {[
+          attemptsTotal === undefined ? '' : words.newestAttempts(attempts.length, attemptsTotal),
+          receiptsTotal === undefined ? '' : words.newestReceipts(receipts.length, receiptsTotal)
+        ]
+          .filter(Boolean)
+          .join(' · ')}
+      </p>
+    )
   )
 }
 

@@ -39,6 +39,8 @@ export const enTask = {
     alarm: 'Alarm',
     by: (who: string) => `by ${who}`,
     postedBy: (who: string) => `by ${who}`,
+    newestAttempts: (shown: number, all: number) => `the newest ${shown} of ${all} attempts`,
+    newestReceipts: (shown: number, all: number) => `the newest ${shown} of ${all} receipts`,
     late: 'late',
     changedNothing: 'changed nothing',
     answer: 'Answer',

@@ -40,6 +40,8 @@ export const zhTask: typeof enTask = {
     alarm: '告警',
     by: who => `操作人 ${who}`,
     postedBy: who => `生产者 ${who}`,
+    newestAttempts: (shown: number, all: number) => `${all} 次尝试中最新的 ${shown} 次`,
+    newestReceipts: (shown: number, all: number) => `${all} 个回执中最新的 ${shown} 个`,
     late: '迟到',
     changedNothing: '未改变状态',
     answer: '响应',
