@@ -147,6 +147,14 @@ t.test('what a key may see and do', async t => {
     await page.locator('input[type=search]').fill(webhookId)
     await page.keyboard.press('Enter')
     await page.locator('h1', { hasText: 'order-1' }).waitFor()
+    await page.locator('.timeline').waitFor()
+    t.notMatch(await page.locator('main').innerText(), /the newest/, 'all its attempts are here')
+    await sql`
+      insert into attempt (task_id, downstream, attempt, outcome, ms, node, started_at)
+      select id, 'plain', n, 'delivered', 1, 'n', now() from task, generate_series(1001, 1200) n where task_no = 'order-1'`
+    await page.reload()
+    await page.locator('.timeline').waitFor()
+    t.match(await page.locator('main').innerText(), /plain the newest 100 of 20\d attempts/)
     t.same(wrong, [])
   })
 
