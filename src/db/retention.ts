@@ -4,7 +4,7 @@ import type { Sql } from './pool.ts'
 import { lowestUuid } from '../domain/ids.ts'
 
 /**
- * Removes up to `limit` tasks that are older than `days` and at rest, with all their rows, the oldest first. `after` is where the last
+ * Removes up to `limit` tasks that are older than `days` and have rested as long, with all their rows, the oldest first. `after` is where the last
  * call stopped; null starts over. `next` null: the end is reached.
  * Attempts and receipts of tasks from `droppedFrom` on stay: they are dropped with their day.
  */
@@ -37,7 +37,10 @@ export async function removeOld(
 /** The condition that a task `l`, older than `days`, may be removed. */
 const atRest = (sql: Sql, days: number) => sql`
   -- A PREPARED task that nobody ended stays, however old it is.
-  l.state <> 'PREPARED' and not exists (select from delivery d where d.task_id = l.id and d.status = 0)
+  l.state <> 'PREPARED' and not exists (select from delivery d where d.task_id = l.id and ${isActive(sql, days)})
+    and not exists (
+      select from prepared p where p.task_id = l.id and p.ended_at > now() - ${days}::int * interval '1 day'
+    )
     -- No task waits for it, perhaps for its redelivery. A task that is named in an after at this very moment is removed all the
     -- same: its dependent then ends as after a deletion, with an alarm.
     and not exists (select from dependency x where x.after_id = l.id and x.done_at is null)
@@ -48,6 +51,10 @@ const atRest = (sql: Sql, days: number) => sql`
       select from audit x
       where x.target = l.task_no and x.what = 'task.restored' and x.at > now() - ${days}::int * interval '1 day'
     )`
+
+/** The delivery `d` has not ended, or ended late: a task may start a year after its POST. Operators and producers need its days, too. */
+const isActive = (sql: Sql, days: number) =>
+  sql`(d.status = 0 or d.updated_at > now() - ${days}::int * interval '1 day')`
 
 /** `seen`: removes only tasks that are unchanged since they were archived; the others are archived again at the next walk. */
 async function remove(
@@ -73,7 +80,7 @@ async function remove(
       for update
     ), old as materialized (
       select id from resting r
-      where not exists (select from locked d where d.task_id = r.id and d.status = 0)
+      where not exists (select from locked d where d.task_id = r.id and ${isActive(sql, days)})
         and (r.seen is null or r.seen = concat_ws(' ',
           (select max(extract(epoch from d.updated_at)) from locked d where d.task_id = r.id),
           (select count(*) from receipt k where k.task_id = r.id)))

@@ -46,6 +46,24 @@ t.test('only what is old and at rest goes, with all that hangs on it', async t =
   t.same(await rows(sql), { task: 12, delivery: 13, attempt: 13, receipt: 13, alarm: 13 })
 })
 
+t.test('a task that ended late has its days from then on', async t => {
+  const { sql } = await testDb(t)
+  const ended = async (state: State, days: number): Promise<string> => {
+    const taskId = await standing(sql, at(state), { taskId: idOf(90) })
+    await sql`update delivery set updated_at = now() - ${days}::int * interval '1 day' where task_id = ${taskId}`
+    return taskId
+  }
+  const kept = [await ended('HANDLED', 29), await ended('FAILED', 1)]
+  await ended('HANDLED', 31)
+  await ended('FAILED', 31)
+  t.same(await removeOld(sql, 30, 100, null), { removed: 2, next: null })
+  const left = await sql<{ id: string }[]>`select id from task order by id`
+  t.same(
+    left.map(row => row.id),
+    kept.toSorted()
+  )
+})
+
 t.test('whatever the clock says, an open task keeps its attempts and its receipts', async t => {
   const { sql } = await testDb(t)
   // Near the start of the uuid v7 times. For the database it is as if its clock had jumped ahead by 50 years.
@@ -129,6 +147,7 @@ t.test('what somebody still waits for stays, however old, and goes when nobody d
   await applyMoves(sql, [
     { move: { taskId: waits, downstream: 'warehouse', attempt: 1, name: 'delete', reason: 'DELETED' } }
   ])
+  await sql`update delivery set updated_at = now() - interval '31 days'`
   t.match(await removeOld(sql, 30, 100, null), { removed: 2 })
   t.equal((await sql`select from dependency`).length, 0)
 })

@@ -268,6 +268,8 @@ t.test('retention never forgets what is still prepared, and takes what was rolle
       `update ${table} set ${table === 'task' ? 'id' : 'task_id'} =
         ('00000000-0001' || substr(${table === 'task' ? 'id' : 'task_id'}::text, 14))::uuid`
     )
+  t.same(await removeOld(story.sql, 30, 100, null), { removed: 0, next: null }, 'it has just ended')
+  await story.sql`update prepared set ended_at = ended_at - interval '31 days'`
   t.same(await removeOld(story.sql, 30, 100, null), { removed: 1, next: null })
   t.equal((await half.brief(open)).status, 'PREPARED')
   t.equal(await half.commit(gone), 'not_found')

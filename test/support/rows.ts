@@ -3,7 +3,7 @@ import type { AttemptRow } from '../../src/db/transitions.ts'
 import type { Sql } from '../../src/db/pool.ts'
 import { phaseOf, statusOf } from '../../src/domain/transitions.ts'
 import { statusNumber, type Phase } from '../../src/domain/types.ts'
-import { uuidv7 } from '../../src/domain/ids.ts'
+import { timeOf, uuidv7 } from '../../src/domain/ids.ts'
 import type { DeliveryState } from './model.ts'
 
 export interface RowOptions {
@@ -16,7 +16,7 @@ export interface RowOptions {
   needsReceipt?: boolean
 }
 
-/** Inserts a task with one delivery in this state. Returns the task's id. */
+/** Inserts a task with one delivery in this state, since its POST by the time of its id. Returns the task's id. */
 export async function standing(sql: Sql, at: DeliveryState, options: RowOptions = {}): Promise<string> {
   const { downstream = 'warehouse', messageCode = 'order.paid', inMs = 0, needsReceipt = false } = options
   const { taskId = uuidv7() } = options
@@ -29,12 +29,12 @@ export async function standing(sql: Sql, at: DeliveryState, options: RowOptions 
   await sql`
     insert into delivery (
       task_id, downstream, status, phase, next_action_at, attempt, tries_left, lost, round_from, needs_receipt,
-      reason, handled_at, handled_by
+      reason, handled_at, handled_by, updated_at
     ) values (
       ${taskId}, ${downstream}, ${statusNumber[statusOf(at.state)]}, ${phase},
       case when ${phase !== null}::boolean then now() + ${inMs}::float8 * interval '1 ms' end,
       ${at.attempt}, ${at.triesLeft}, ${at.lost}, ${at.roundFrom}, ${needsReceipt}, ${ended},
-      ${at.state === 'HANDLED' ? new Date() : null}, ${at.state === 'HANDLED' ? 'send' : null}
+      ${at.state === 'HANDLED' ? new Date() : null}, ${at.state === 'HANDLED' ? 'send' : null}, ${timeOf(taskId)}
     )`
   return taskId
 }
