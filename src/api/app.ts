@@ -19,7 +19,7 @@ import { alarmRoutes } from './alarms.ts'
 import { downstreamRoutes } from './downstreams.ts'
 import { handlerRoutes } from './handlers.ts'
 import { taskActRoutes } from './task-acts.ts'
-import { loopWatch } from './overload.ts'
+import { bodyRoom, loopWatch } from './overload.ts'
 import { originGuard } from './origin.ts'
 import { outboxRoutes } from './outbox.ts'
 import { reconcileRoutes } from './reconcile.ts'
@@ -134,6 +134,7 @@ function bareApp(deps: ApiDeps, limit: KeyLimit, limits: Partial<ConnectionLimit
     done()
   })
 
+  app.addHook('preParsing', bodyRoom(mostBodyBytes))
   // Bytes, not values: only the strict reader keeps the posted text (json/reader.ts).
   app.removeAllContentTypeParsers()
   app.addContentTypeParser('application/json', { parseAs: 'buffer' }, (_request, bytes, done) =>
@@ -168,6 +169,9 @@ function bareApp(deps: ApiDeps, limit: KeyLimit, limits: Partial<ConnectionLimit
   })
   return app
 }
+
+/** Bytes of all bodies that are being read. A batch has up to 8 MiB. */
+const mostBodyBytes = 128 * 1_048_576
 
 const crowded = () =>
   new Problem('UNAVAILABLE', 'all connections are taken', { headers: { 'retry-after': '1' } })

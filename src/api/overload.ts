@@ -1,5 +1,6 @@
 import { monitorEventLoopDelay } from 'node:perf_hooks'
 import type { FastifyRequest } from 'fastify'
+import { addressGroup } from './address.ts'
 import type { ApiDeps } from './deps.ts'
 import { Problem } from '../runtime/errors.ts'
 
@@ -22,6 +23,40 @@ function refusal(deps: Pick<ApiDeps, 'overload'>): Problem | undefined {
   return new Problem('OVERLOADED', '', {
     headers: { 'retry-after': String(Math.max(1, Math.ceil(seconds))) }
   })
+}
+
+/** Bodies below this are not counted: all connections together hold little of them. */
+const smallBody = 16 * 1024
+
+/**
+ * A hook that runs when the caller is known and the body is not read yet: it refuses a body while too many bytes are being read. One
+ * caller may have as many bytes as are still free, so there is always room for another one. `most`: bytes of all bodies.
+ */
+export function bodyRoom(most: number) {
+  const byOwner = new Map<string, number>()
+  let total = 0
+  return (request: FastifyRequest, _reply: unknown, _body: unknown, done: (error?: Error) => void): void => {
+    const { headers, raw, caller, ip, routeOptions } = request
+    const isChunked = headers['transfer-encoding'] !== undefined
+    const bytes = isChunked ? (routeOptions.bodyLimit ?? 0) : Number(headers['content-length'] ?? 0)
+    if (bytes <= smallBody) return done()
+    const owner = caller?.name ?? addressGroup(ip)
+    const own = byOwner.get(owner) ?? 0
+    if (own + bytes > most - total)
+      return done(
+        new Problem('OVERLOADED', 'too many large bodies are being read', { headers: { 'retry-after': '1' } })
+      )
+    total += bytes
+    byOwner.set(owner, own + bytes)
+    // It was read, or its connection is gone.
+    raw.once('close', () => {
+      total -= bytes
+      const left = (byOwner.get(owner) ?? 0) - bytes
+      if (left > 0) byOwner.set(owner, left)
+      else byOwner.delete(owner)
+    })
+    done()
+  }
 }
 
 const resolutionMs = 10

@@ -116,3 +116,37 @@ t.test('64 MiB of bodies may wait, and what cannot be written gives its room bac
   t.same(new Set(answers.map(answer => answer.status)), new Set(['rejected']))
   t.equal(accept.isFull(), false)
 })
+
+t.test('bodies that are still being read have room together, and one key at most half of it', async t => {
+  const { app, port, addKey } = await listening(t, { auth: true })
+  const [one, other] = ['a', 'b'].map(letter => `ack_${letter.repeat(32)}`) as [string, string]
+  addKey(one, { name: 'one', scopes: ['tasks:write'] })
+  addKey(other, { name: 'other', scopes: ['tasks:write'] })
+  let posted = 0
+  const post = async (key: string): Promise<number> =>
+    (await inject(app, '/tasks', large(`x${posted++}`), { authorization: `Bearer ${key}` })).statusCode
+  t.equal(await post(one), 201)
+
+  // Twelve batches of 8 MiB, of which nobody sends a byte.
+  const refused: string[] = []
+  const sockets = Array.from({ length: 12 }, () => {
+    const socket = connect(port, '127.0.0.1')
+    socket.on('data', answer => refused.push(answer.toString().slice(0, 12)))
+    socket.write(
+      request('POST /tasks/batch HTTP/1.1', [
+        'host: ackbox.test',
+        'content-type: application/json',
+        `authorization: Bearer ${one}`,
+        'content-length: 8388608'
+      ])
+    )
+    return socket
+  })
+  t.teardown(() => sockets.forEach(socket => socket.destroy()))
+  await until('those without room are refused', () => refused.length >= 4)
+  t.same(refused, Array(4).fill('HTTP/1.1 429'))
+  t.equal(await post(one), 429)
+  t.equal(await post(other), 201, 'there is room for another key')
+  for (const socket of sockets) socket.destroy()
+  await until('their room is free again', async () => (await post(one)) === 201)
+})
