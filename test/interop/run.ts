@@ -80,7 +80,7 @@ const tap = spawn(
     'run',
     // Two files at a time, since they wait for their servers most of the time.
     '-j2',
-    '--timeout=900',
+    '--timeout=2400',
     '--exclude=**/node_modules/**',
     ...runnable.map(row => join(folder, row.name))
   ],
