@@ -144,7 +144,9 @@ export const settings = z.object({
     .meta({ unset: 'the longest timeout of a downstream + 5000' }),
   RETENTION_DAYS: whole(1, 36_500)
     .default(30)
-    .describe('The number of days after which an ended task is removed, counted from its POST or its end, whichever is later.'),
+    .describe(
+      'The number of days after which an ended task is removed, counted from its POST or its end, whichever is later.'
+    ),
   ARCHIVE: folder
     .default('none')
     .describe(
