@@ -134,7 +134,7 @@ function bareApp(deps: ApiDeps, limit: KeyLimit, limits: Partial<ConnectionLimit
     done()
   })
 
-  app.addHook('preParsing', bodyRoom(mostBodyBytes))
+  app.addHook('preParsing', bodyRoom(deps))
   // Bytes, not values: only the strict reader keeps the posted text (json/reader.ts).
   app.removeAllContentTypeParsers()
   app.addContentTypeParser('application/json', { parseAs: 'buffer' }, (_request, bytes, done) =>
@@ -169,9 +169,6 @@ function bareApp(deps: ApiDeps, limit: KeyLimit, limits: Partial<ConnectionLimit
   })
   return app
 }
-
-/** Bytes of all bodies that are being read. A batch has up to 8 MiB. */
-const mostBodyBytes = 128 * 1_048_576
 
 const crowded = () =>
   new Problem('UNAVAILABLE', 'all connections are taken', { headers: { 'retry-after': '1' } })

@@ -2,6 +2,7 @@ import { scopes, type ApiKey, type Scope } from '../db/api-keys.ts'
 import { hash, timingSafeEqual } from 'node:crypto'
 import type { FastifyReply, FastifyRequest } from 'fastify'
 import { LRUCache } from 'lru-cache'
+import { addressGroup } from './address.ts'
 import type { ApiDeps } from './deps.ts'
 import { Problem } from '../runtime/errors.ts'
 
@@ -122,6 +123,10 @@ export function requireCode(caller: Caller, messageCode: string | undefined, poi
   if (messageCode !== undefined && !mayUse(caller, messageCode))
     throw new Problem('CODE_FORBIDDEN', '', { pointer })
 }
+
+/** Who has a share of what callers share: a key, by its name; an address without one. */
+export const ownerOf = ({ auth }: Pick<ApiDeps, 'auth'>, { caller, ip }: FastifyRequest): string =>
+  auth && caller ? caller.name : addressGroup(ip)
 
 /** Takes a token of this key. The refusal, if there is none. */
 export type KeyLimit = (keyId: string) => Problem | null

@@ -1,6 +1,5 @@
 import { z } from 'zod'
-import { addressGroup } from './address.ts'
-import { callerOf } from './auth.ts'
+import { callerOf, ownerOf } from './auth.ts'
 import type { ApiDeps } from './deps.ts'
 import { taskNo } from './requests.ts'
 import { keyed, refusals } from './responses.ts'
@@ -50,11 +49,9 @@ export function eventRoutes(app: App, deps: ApiDeps): void {
       if (request.method === 'HEAD') return reply.type(streamType).send()
       const { taskNo } = request.query
       const { raw } = reply
-      const { name, messageCodes } = callerOf(request)
       const stop = deps.watchChanges({
-        // As for `wait` of GET /tasks/{taskNo}.
-        owner: deps.auth ? name : addressGroup(request.ip),
-        messageCodes,
+        owner: ownerOf(deps, request),
+        messageCodes: callerOf(request).messageCodes,
         ...defined({ taskNo }),
         tell: changes => write(`event: changed\ndata: ${JSON.stringify(changes)}\n\n`)
       })

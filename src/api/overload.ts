@@ -1,8 +1,9 @@
 import { monitorEventLoopDelay } from 'node:perf_hooks'
 import type { FastifyRequest } from 'fastify'
-import { addressGroup } from './address.ts'
+import { ownerOf } from './auth.ts'
 import type { ApiDeps } from './deps.ts'
 import { Problem } from '../runtime/errors.ts'
+import { sharedRoom } from '../runtime/shared-room.ts'
 
 /** A hook that runs when the caller is known and the body is not read yet. */
 export function unlessOverloaded(deps: Pick<ApiDeps, 'overload'>) {
@@ -25,36 +26,30 @@ function refusal(deps: Pick<ApiDeps, 'overload'>): Problem | undefined {
   })
 }
 
+/** Bytes of all bodies that are being read. A batch has up to 8 MiB. */
+const mostBodyBytes = 128 * 1_048_576
 /** Bodies below this are not counted: all connections together hold little of them. */
 const smallBody = 16 * 1024
 
-/**
- * A hook that runs when the caller is known and the body is not read yet: it refuses a body while too many bytes are being read. One
- * caller may have as many bytes as are still free, so there is always room for another one. `most`: bytes of all bodies.
- */
-export function bodyRoom(most: number) {
-  const byOwner = new Map<string, number>()
-  let total = 0
+/** A hook that runs when the caller is known and the body is not read yet: it refuses a body while too many bytes are being read. */
+export function bodyRoom(deps: Pick<ApiDeps, 'auth'>) {
+  const room = sharedRoom(mostBodyBytes)
   return (request: FastifyRequest, _reply: unknown, _body: unknown, done: (error?: Error) => void): void => {
-    const { headers, raw, caller, ip, routeOptions } = request
+    const { headers, raw } = request
     const isChunked = headers['transfer-encoding'] !== undefined
-    const bytes = isChunked ? (routeOptions.bodyLimit ?? 0) : Number(headers['content-length'] ?? 0)
-    if (bytes <= smallBody) return done()
-    const owner = caller?.name ?? addressGroup(ip)
-    const own = byOwner.get(owner) ?? 0
-    if (own + bytes > most - total)
+    const length = Number(headers['content-length'] ?? 0)
+    if (!isChunked && length <= smallBody) return done()
+    const { bodyLimit } = request.routeOptions
+    const bytes = isChunked ? bodyLimit : length
+    // A longer body than the route takes is refused without being read.
+    if (bytes <= smallBody || bytes > bodyLimit) return done()
+    const leave = room.take(ownerOf(deps, request), bytes)
+    if (!leave)
       return done(
         new Problem('OVERLOADED', 'too many large bodies are being read', { headers: { 'retry-after': '1' } })
       )
-    total += bytes
-    byOwner.set(owner, own + bytes)
     // It was read, or its connection is gone.
-    raw.once('close', () => {
-      total -= bytes
-      const left = (byOwner.get(owner) ?? 0) - bytes
-      if (left > 0) byOwner.set(owner, left)
-      else byOwner.delete(owner)
-    })
+    raw.once('close', leave)
     done()
   }
 }

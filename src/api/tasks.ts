@@ -3,9 +3,8 @@ import type { FastifyReply, FastifyRequest } from 'fastify'
 import { readTaskRequest, countRefused, knownAmong, traceparentOf } from './task-request.ts'
 import { codesFor } from './access.ts'
 import { acceptedTask } from './problem.ts'
-import { addressGroup } from './address.ts'
 import { acceptBatch } from './batch.ts'
-import { callerOf, mayUse, type Caller } from './auth.ts'
+import { callerOf, mayUse, ownerOf, type Caller } from './auth.ts'
 import type { ApiDeps } from './deps.ts'
 import { batchAnswer, keyed, refusals, tasksAnswer, unreadable } from './responses.ts'
 import { taskAnswer } from './task-answer.ts'
@@ -109,10 +108,8 @@ export function taskRoutes(app: App, deps: ApiDeps): void {
       const caller = callerOf(request)
       const first = await visible(deps, caller, taskNo)
       if (wait === undefined || !isOpen(first)) return sendTask(request, reply, first)
-      // Each key has a share of the waiting callers; without keys, each address has one.
-      const owner = deps.auth ? caller.name : addressGroup(request.ip)
       const task = await whileThere(request, signal =>
-        deps.waitTask(taskNo, owner, timeout * 1000, signal, caller.messageCodes)
+        deps.waitTask(taskNo, ownerOf(deps, request), timeout * 1000, signal, caller.messageCodes)
       )
       if (task === 'busy') throw new Problem('TOO_MANY_WAITERS', '', { headers: { 'retry-after': '1' } })
       // Removed in the meantime, or even posted again by another producer.

@@ -148,7 +148,10 @@ export async function takeBack({ tx, key, mark }: First): Promise<void> {
 const timeText = ({ dialect }: Pick<Tx, 'dialect'>, time: Date): string =>
   dialect === 'postgres' ? time.toISOString() : time.toISOString().replace('T', ' ').replace('Z', '')
 
-/** Deadlocks, serialization failures, lock timeouts, and Prisma's limits of a transaction: the transaction is rolled back, and a retry can succeed. */
+/**
+ * Deadlocks, serialization failures, lock timeouts, and Prisma's limits of a transaction: the transaction is rolled back, and a retry can
+ * succeed.
+ */
 export const isBusy = (err: unknown): boolean =>
   hasCode(err, [
     '40001',

@@ -150,8 +150,8 @@ export async function listAlarms(
 }
 
 /**
- * One whole task: body text, deliveries, each with its newest attempts and receipts, oldest first. One statement reads them at one moment: with
- * several, a FAILED delivery could be shown without the attempt that failed it. null: unknown. `codes`: only other tasks of
+ * One whole task: body text, deliveries, each with its newest attempts and receipts, oldest first. One statement reads them at one
+ * moment: with several, a FAILED delivery could be shown without the attempt that failed it. null: unknown. `codes`: only other tasks of
  * these messageCodes are named; null: all.
  */
 export async function readTask(

@@ -1,6 +1,7 @@
 import type { Sql } from '../db/pool.ts'
 import { findEnded } from '../db/read-tasks.ts'
 import type { Logger } from '../runtime/logger.ts'
+import { sharedRoom } from '../runtime/shared-room.ts'
 
 /** Callers that wait until tasks end. One query per process serves all of them. */
 export interface Waiters {
@@ -14,7 +15,7 @@ export interface Waiters {
 }
 
 const lookMs = 200
-/** The total limit. One owner may have as many as are still free: 1,000 if it is alone, so there is always room for another owner. */
+/** The total limit; 1,000 for one owner if it is alone. */
 const most = 2_000
 
 interface Waiter {
@@ -24,8 +25,7 @@ interface Waiter {
 
 export function waiters({ sql, log }: { sql: Sql; log: Logger }): Waiters {
   const waiting = new Set<Waiter>()
-  const owners = new Map<string, number>()
-  let taken = 0
+  const places = sharedRoom(most)
   let stopped = false
   const ended = (): boolean => stopped
   let timer: NodeJS.Timeout | undefined
@@ -46,13 +46,6 @@ export function waiters({ sql, log }: { sql: Sql; log: Logger }): Waiters {
     if (waiting.size > 0 && !stopped) timer ??= setTimeout(() => void look(), lookMs)
   }
 
-  function take(owner: string, n: 1 | -1): void {
-    taken += n
-    const own = (owners.get(owner) ?? 0) + n
-    if (own > 0) owners.set(owner, own)
-    else owners.delete(owner)
-  }
-
   function rest(taskNo: string, timeoutMs: number, signal: AbortSignal): Promise<void> {
     return new Promise(resolve => {
       const waiter = { taskNo, end }
@@ -71,16 +64,16 @@ export function waiters({ sql, log }: { sql: Sql; log: Logger }): Waiters {
 
   return {
     async wait(taskNo, owner, timeoutMs, signal) {
-      if ((owners.get(owner) ?? 0) >= most - taken) return 'busy'
-      if (ended() || signal.aborted) return
-      take(owner, 1)
+      const leave = places.take(owner)
+      if (!leave) return 'busy'
       try {
+        if (ended() || signal.aborted) return
         // The first caller sees the current state.
         const settled = await findEnded(sql, [taskNo])
         // Checked again: nothing would end a wait that begins after the end.
         if (!settled.has(taskNo) && !ended() && !signal.aborted) await rest(taskNo, timeoutMs, signal)
       } finally {
-        take(owner, -1)
+        leave()
       }
     },
     stop() {

@@ -1,6 +1,7 @@
 import { readChanges, type SeenChanges } from '../db/changes.ts'
 import type { Sql } from '../db/pool.ts'
 import type { Logger } from '../runtime/logger.ts'
+import { sharedRoom } from '../runtime/shared-room.ts'
 
 /** The object that has changed, without the new value: a watcher then reads its data again. */
 export type Change =
@@ -20,12 +21,13 @@ export interface ChangeWatcher {
 /** Returns the function that ends it. 'busy': there are too many watchers, in total or of this owner. */
 type WatchChanges = (watcher: ChangeWatcher) => (() => void) | 'busy'
 
-/** The total limit. As for waiters, one owner may have as many as are still free: there is always room for another owner. */
+/** The total limit; 100 for one owner if it is alone. */
 const mostWatchers = 200
 const lookMs = 1_000
 
 /** One look a second for all watchers, and none without them. */
 export function watchChanges({ sql, log }: { sql: Sql; log: Logger }): WatchChanges {
+  const places = sharedRoom(mostWatchers)
   const watchers = new Set<ChangeWatcher>()
   /** Watchers without a look yet: a change between the page's own read and that look would be missed. */
   const unseen = new Set<ChangeWatcher>()
@@ -87,14 +89,15 @@ export function watchChanges({ sql, log }: { sql: Sql; log: Logger }): WatchChan
   }
 
   return watcher => {
-    const own = [...watchers].filter(({ owner }) => owner === watcher.owner).length
-    if (own >= mostWatchers - watchers.size) return 'busy'
+    const leave = places.take(watcher.owner)
+    if (!leave) return 'busy'
     watchers.add(watcher)
     unseen.add(watcher)
     // The first look determines the start: the page reads earlier changes itself.
     if (seen === null && !looking && timer === undefined) void look()
     else schedule()
     return () => {
+      leave()
       watchers.delete(watcher)
       unseen.delete(watcher)
     }

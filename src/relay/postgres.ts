@@ -1,6 +1,6 @@
 import { connect, isInfrastructure, locatePrimary, type Client, type Transaction } from '../db/pool.ts'
 import { failpoint } from '../runtime/failpoint.ts'
-import { byVerdict, farMs, RelayError, type RelayRow, type Source } from './source.ts'
+import { byVerdict, farMs, freeId, RelayError, type RelayRow, type Source } from './source.ts'
 
 /** `ackbox_outbox` in the producer's PostgreSQL, of any version with SKIP LOCKED (9.5 or newer). */
 export function postgresSource(url: string, connections: number): Source {
@@ -46,7 +46,7 @@ export function postgresSource(url: string, connections: number): Source {
               returning o.*, r.problem
             )
             insert into ackbox_outbox_rejected (id, ${columns(tx)}, problem)
-            select ${freeId(tx, 'ackbox_outbox_rejected', 'gone')}, ${columns(tx)}, problem from gone`
+            select ${tx.unsafe(freeId('ackbox_outbox_rejected', 'gone'))}, ${columns(tx)}, problem from gone`
         }
         failpoint('relay.after_remove')
         return { seen: rows.length, removed: accepted.length + rejected.length }
@@ -70,20 +70,12 @@ export function postgresSource(url: string, connections: number): Source {
       const moved = await sql`
         with back as (delete from ackbox_outbox_rejected returning *)
         insert into ackbox_outbox (id, ${columns(sql)}) overriding system value
-        select ${freeId(sql, 'ackbox_outbox', 'back')}, ${columns(sql)} from back order by id`
+        select ${sql.unsafe(freeId('ackbox_outbox', 'back'))}, ${columns(sql)} from back order by id`
       return moved.count
     },
     close: () => sql.end({ timeout: 5 })
   }
 }
-
-/**
- * The id of a row of `from`, or a free one below 0 if `table` has its id: an outbox that was truncated or restored gives ids again.
- * Rows that leave in the same statement still count as there.
- */
-const freeId = (tx: Pick<Client, 'unsafe'>, table: string, from: string) =>
-  tx.unsafe(`case when exists (select from ${table} taken where taken.id = ${from}.id)
-    then least(0, (select min(id) from ${table})) - row_number() over (order by ${from}.id) else ${from}.id end`)
 
 /** The columns that both tables have and that are not generated, without the id. */
 const columns = (tx: Pick<Client, 'unsafe'>) =>

@@ -74,6 +74,14 @@ export class RelayError extends Error {
   override name = 'RelayError'
 }
 
+/**
+ * SQL, as the first column of an INSERT into `table`: the id of a row of `from`, or a free one below 0 if `table` has its id. An outbox
+ * that was truncated or restored gives ids again. Rows that leave `table` in the same statement still count as there.
+ */
+export const freeId = (table: string, from: string): string =>
+  `case when exists (select 1 from ${table} taken where taken.id = ${from}.id)
+   then least(0, (select min(id) from ${table} lowest)) - row_number() over (order by ${from}.id) else ${from}.id end`
+
 /** The ids of the accepted rows, and of the rejected rows with their problems. */
 export function byVerdict(
   rows: readonly RelayRow[],

@@ -6,7 +6,7 @@ import { taskRequest } from '../support/task-request.ts'
 import { setup } from '../support/setup.ts'
 import { until } from '../support/until.ts'
 import { inject, listening } from './fake.ts'
-import { parse, read, request } from './socket.ts'
+import { parse, read, request, talk } from './socket.ts'
 
 const pad = 'x'.repeat(240_000)
 const large = (taskNo: string) => ({ taskNo, messageCode: 'order.paid', messageBody: { pad } })
@@ -147,6 +147,18 @@ t.test('bodies that are still being read have room together, and one key at most
   t.same(refused, Array(4).fill('HTTP/1.1 429'))
   t.equal(await post(one), 429)
   t.equal(await post(other), 201, 'there is room for another key')
+  const [tooLong] = (
+    await talk(
+      port,
+      request('POST /tasks/batch HTTP/1.1', [
+        'host: ackbox.test',
+        'content-type: application/json',
+        `authorization: Bearer ${other}`,
+        'content-length: 200000000'
+      ])
+    )
+  ).all
+  t.equal(tooLong?.status, 413, 'what is too long at any time is no matter of room')
   for (const socket of sockets) socket.destroy()
   await until('their room is free again', async () => (await post(one)) === 201)
 })
