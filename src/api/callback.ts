@@ -28,6 +28,7 @@ export function callbackRoutes(app: App, deps: ApiDeps): void {
           refusals(
             'NOT_JSON',
             'NOT_UTF8',
+            'OVERLOADED',
             'NOT_I_JSON',
             'TOO_DEEP',
             'TOO_MANY_MEMBERS',

@@ -50,6 +50,7 @@ export function handlerRoutes(app: App, deps: ApiDeps): void {
             'UNKNOWN_CODE',
             'CODE_FORBIDDEN',
             'CROSS_ORIGIN',
+            'OVERLOADED',
             ...keyed
           )
         }

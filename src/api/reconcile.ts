@@ -28,7 +28,14 @@ export function reconcileRoutes(app: App, deps: ApiDeps): void {
         body: reconcileBody.meta({ 'x-examples': reconcileExamples }),
         response: {
           200: z.union([differencesAnswer, digestsAnswer]),
-          ...refusals(...unreadable, 'CODE_FORBIDDEN', 'DOWNSTREAM_NOT_FOUND', 'CROSS_ORIGIN', ...keyed)
+          ...refusals(
+            ...unreadable,
+            'CODE_FORBIDDEN',
+            'DOWNSTREAM_NOT_FOUND',
+            'CROSS_ORIGIN',
+            'OVERLOADED',
+            ...keyed
+          )
         }
       }
     },
