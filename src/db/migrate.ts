@@ -52,7 +52,8 @@ async function withClient<T>(url: string, work: (sql: Client) => Promise<T>): Pr
     max_lifetime: null,
     connect_timeout: 5,
     onnotice: () => {},
-    connection: { application_name: 'ackbox migrate' }
+    // As in openDb: migrations count days.
+    connection: { application_name: 'ackbox migrate', TimeZone: 'UTC' }
   })
   try {
     await sql`set statement_timeout = 0`

@@ -28,29 +28,40 @@ export async function listPartitions(sql: Sql): Promise<Partition[]> {
     order by high, parent`
 }
 
-/** Makes the missing partitions of these days; waits for no lock that others hold for long. */
-async function make(
-  sql: Sql,
-  days: Iterable<number>,
-  parents: readonly Partitioned[] = partitioned
-): Promise<void> {
-  for (const day of days)
-    for (const parent of parents)
-      await sql`select make_partition(${parent}, ${uuidAt(new Date(day * dayMs))}::uuid)`
+const holds = ({ low, high }: Partition, id: string): boolean => (low === null || low <= id) && id < high
+
+/** The lowest id of each stretch without a partition between two times in ms. A stretch ends at midnight UTC. */
+export function gapsOf(there: readonly Partition[], parent: Partitioned, from: number, to: number): string[] {
+  const mine = there.filter(one => one.parent === parent)
+  const [gaps, end] = [[] as string[], uuidAt(new Date(to))]
+  for (let id = uuidAt(new Date(from)); id < end;) {
+    const holder = mine.find(one => holds(one, id))
+    if (holder) id = holder.high
+    else {
+      gaps.push(id)
+      const midnight = uuidAt(new Date((Math.floor(timeOf(id).getTime() / dayMs) + 1) * dayMs))
+      id = mine.reduce((next, { low }) => (low !== null && low > id && low < next ? low : next), midnight)
+    }
+  }
+  return gaps
 }
 
-/** Today's and those of the next days. */
+/** Makes the missing partitions of today and the next days; waits for no lock that others hold for long. */
 export async function makePartitions(sql: Sql, there: readonly Partition[], now = Date.now()): Promise<void> {
-  const today = Math.floor(now / dayMs)
-  const days = Array.from({ length: daysAhead + 1 }, (_, n) => today + n)
-  for (const parent of partitioned) {
-    const mine = there.filter(one => one.parent === parent)
-    const missing = days.filter(day => {
-      const id = uuidAt(new Date(day * dayMs))
-      return !mine.some(({ low, high }) => (low === null || low <= id) && id < high)
-    })
-    await make(sql, missing, [parent])
-  }
+  const today = Math.floor(now / dayMs) * dayMs
+  for (const parent of partitioned)
+    for (const id of gapsOf(there, parent, today, today + (daysAhead + 1) * dayMs))
+      await sql`select make_partition(${parent}, ${id}::uuid)`
+}
+
+async function makeFor(sql: Sql, ids: Iterable<string>): Promise<void> {
+  let there = await listPartitions(sql)
+  for (const id of ids)
+    for (const parent of partitioned) {
+      if (there.some(one => one.parent === parent && holds(one, id))) continue
+      await sql`select make_partition(${parent}, ${id}::uuid)`
+      there = await listPartitions(sql)
+    }
 }
 
 /**
@@ -66,7 +77,7 @@ export async function withPartitions<T>(
     return await write()
   } catch (err) {
     if (!isWithoutPartition(err)) throw err
-    await make(sql, new Set([...taskIds()].map(id => Math.floor(timeOf(id).getTime() / dayMs))))
+    await makeFor(sql, taskIds())
     return await write()
   }
 }

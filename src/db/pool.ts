@@ -70,6 +70,9 @@ export function openDb(url: string, options: OpenOptions): Sql {
       enable_seqscan: 'off',
       // With enable_seqscan off its penalty cost makes PostgreSQL compile trivial look-ups: 300 ms each.
       jit: 'off',
+      // A server's or a role's own would change what `interval '1 day'` means, and how times are written.
+      TimeZone: 'UTC',
+      DateStyle: 'ISO',
       // A 2xx promises it; a default of `off` of the server or the role must not break the promise.
       synchronous_commit: 'on'
     }

@@ -6,14 +6,16 @@ import { migrate } from '../../src/db/migrate.ts'
 import {
   lockHoldersOf,
   daysAhead,
+  gapsOf,
   listPartitions,
   makePartitions,
   oldestYoung,
   tendPartition,
   droppedFrom,
+  withPartitions,
   type Partition
 } from '../../src/db/partitions.ts'
-import { openDb, type Sql } from '../../src/db/pool.ts'
+import { connect, openDb, type Sql } from '../../src/db/pool.ts'
 import { removeOld } from '../../src/db/retention.ts'
 import { completer } from '../../src/delivery/complete.ts'
 import { timeOf, uuidAt } from '../../src/domain/ids.ts'
@@ -120,6 +122,81 @@ t.test(
     t.same(await idsIn(sql, 'attempt'), ids.toSorted())
   }
 )
+
+t.test('a day has 24 hours in any time zone of the session, also when clocks change', async t => {
+  const { url } = await testDb(t)
+  const sql = connect(url, { max: 1, onnotice: () => {} }) as unknown as Sql
+  t.teardown(() => sql.end())
+  const days = ['2027-03-27', '2027-03-28', '2027-03-29', '2027-10-30', '2027-10-31', '2027-11-01']
+  await sql`set timezone = 'Europe/Berlin'`
+  for (const day of days) await sql`select make_partition('attempt', ${uuidAt(new Date(day))}::uuid)`
+  const made = (await listPartitions(sql)).filter(({ name }) => name.startsWith('attempt_2027'))
+  t.same(
+    made.map(({ name, low, high }) => [name, low, high]),
+    days.map(day => [
+      `attempt_${day.replaceAll('-', '')}`,
+      uuidAt(new Date(day)),
+      uuidAt(new Date(Date.parse(day) + dayMs))
+    ])
+  )
+})
+
+t.test('our sessions have UTC and ISO dates, whatever the server has', async t => {
+  const { sql: admin, url } = await testDb(t)
+  const name = new URL(url).pathname.slice(1)
+  await admin.unsafe(`alter database "${name}" set timezone = 'America/New_York'`)
+  await admin.unsafe(`alter database "${name}" set datestyle = 'German'`)
+  const sql = openDb(url, { max: 1 })
+  t.teardown(() => sql.end())
+  const [row] = await sql`
+    select current_setting('timezone') as zone, timestamptz '2027-03-28 12:00Z' as at, timestamptz '2027-03-29 12:00Z' - interval '1 day' as before`
+  t.same(row, {
+    zone: 'UTC',
+    at: new Date('2027-03-28T12:00:00Z'),
+    before: new Date('2027-03-28T12:00:00Z')
+  })
+})
+
+t.test('stretches without a partition get one, beside partitions that are an hour off', async t => {
+  const { sql } = await testDb(t)
+  const day = Date.parse('2027-10-30')
+  const [hour, of] = [dayMs / 24, (ms: number) => uuidAt(new Date(ms))]
+  // As a session in a zone with daylight saving made them: one ends an hour early, one an hour late.
+  for (const [name, from, to] of [
+    ['early', day, day + dayMs - hour],
+    ['late', day + dayMs, day + 2 * dayMs + hour]
+  ] as const) {
+    await sql.unsafe(`create table attempt_${name} (like attempt including defaults including constraints)`)
+    await sql.unsafe(
+      `alter table attempt attach partition attempt_${name} for values from ('${of(from)}') to ('${of(to)}')`
+    )
+  }
+  const task = of(day + 2 * dayMs + 5 * hour)
+  const write = (taskId: string) => sql`
+    insert into attempt (task_id, downstream, attempt, outcome, ms, node, started_at)
+    values (${taskId}, 'warehouse', 1, 'delivered', 1, 'a', now())`
+  await t.rejects(write(task), { code: '23514' })
+  await withPartitions(
+    sql,
+    () => [task],
+    () => write(task)
+  )
+  await makePartitions(sql, await listPartitions(sql), day)
+  const there = await listPartitions(sql)
+  for (const parent of ['attempt', 'receipt'] as const)
+    t.same(gapsOf(there, parent, day, day + (daysAhead + 1) * dayMs), [])
+  t.same(
+    there
+      .filter(({ name }) => /^attempt_202710(30|31)|^attempt_20271101/.test(name))
+      .map(one => [one.name, timeOf(one.low ?? ''), timeOf(one.high)]),
+    [
+      ['attempt_20271030_2300', new Date(day + dayMs - hour), new Date(day + dayMs)],
+      ['attempt_20271101_0100', new Date(day + 2 * dayMs + hour), new Date(day + 3 * dayMs)]
+    ]
+  )
+  await write(of(day + dayMs - 1))
+  t.equal((await sql`select task_id from attempt where task_id >= ${of(day)}`).length, 2)
+})
 
 t.test('a day goes as a whole once no task of it is left; its receipts and attempts with it', async t => {
   const { sql } = await testDb(t)

@@ -2,6 +2,8 @@
 import {
   lockHoldersOf,
   dayMs,
+  daysAhead,
+  gapsOf,
   listPartitions,
   oldestYoung,
   partitioned,
@@ -23,14 +25,16 @@ export async function lookAtPartitions(sql: Sql, retentionDays: number): Promise
     select to_regprocedure('partitions_of(text)') is not null as there`
   if (!made.there) return undefined
   const [partitions, oldest] = [await listPartitions(sql), await oldestYoung(sql, retentionDays)]
-  const ends = partitioned.map(parent =>
-    Math.max(...partitions.filter(one => one.parent === parent).map(({ high }) => timeOf(high).getTime()))
-  )
+  const now = Date.now()
+  const ends = partitioned.map(parent => {
+    const [gap] = gapsOf(partitions, parent, now, now + (daysAhead + 2) * dayMs)
+    return gap === undefined ? daysAhead : Math.floor((timeOf(gap).getTime() - now) / dayMs)
+  })
   const holders = new Map<number, LockHolder>()
   for (const one of partitions.filter(({ high }) => high <= oldest))
     for (const holder of await lockHoldersOf(sql, one)) holders.set(holder.pid, holder)
   return {
-    daysAhead: Math.floor((Math.min(...ends) - Date.now()) / dayMs),
+    daysAhead: Math.min(...ends),
     blockedBy: [...holders.values()]
   }
 }
