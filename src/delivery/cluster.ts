@@ -43,15 +43,17 @@ export interface ClusterOptions {
   node?: string
   /** Called at each look with the limits that operators have set. */
   onLimits?: (limits: ReadonlyMap<string, SetLimits>) => void
+  /** Called at each look with the numbers of live workers and dispatchers. */
+  onNodes?: (live: { workers: number; dispatchers: number }) => void
 }
 
-/** `onOldest` gets the age of the oldest due, unclaimed delivery of every downstream. 0: none. */
+/** `onOldest` gets the age of the oldest due delivery of every downstream, claimed or not. 0: none. */
 export function openCluster(
   sql: Sql,
   downstreams: readonly string[],
   onHeldKeys: (keys: number) => void,
   onOldest: (downstream: string, ageMs: number) => void,
-  { node, onLimits }: ClusterOptions = {}
+  { node, onLimits, onNodes }: ClusterOptions = {}
 ): Cluster {
   const marks = lowWater(downstreams)
   let reached: ReadonlyMap<string, number> = new Map()
@@ -109,16 +111,17 @@ export function openCluster(
       reached = seen.reachedByOthers
       doubted = seen.doubtedByOthers
       onLimits?.(seen.limits)
+      onNodes?.(seen)
       // The look may have missed a task that was accepted meanwhile.
       dependents = seen.dependents || dependentsAt > beganAt
       promotions = seen.promotions
       onHeldKeys(seen.heldKeys)
       for (const name of downstreams) {
-        const ageMs = seen.oldestDueMs.get(name) ?? 0
-        onOldest(name, ageMs)
+        const dueAt = seen.oldest.get(name)
+        onOldest(name, dueAt === undefined ? 0 : Math.max(0, seen.now.getTime() - dueAt))
         // The result of this process's own dispatcher is newer.
         if (reported.has(name)) continue
-        if (ageMs > behindMs && !paused.has(name)) behind.add(name)
+        if ((seen.oldestDueMs.get(name) ?? 0) > behindMs && !paused.has(name)) behind.add(name)
         else behind.delete(name)
       }
     }

@@ -14,6 +14,12 @@ export interface DeliveryCounts {
  */
 export function deliveryGauges(registers: Registry[], names: ReadonlySet<string>) {
   const gauge = (name: string, help: string) => new Gauge({ name, help, registers })
+  // Without labels a gauge is 0 from the start: a process that never sets it would say that nothing waits.
+  const ofDispatchers = (name: string, help: string) => {
+    const unset = gauge(name, help)
+    unset.remove()
+    return unset
+  }
   const ofDownstream = (name: string, help: string) =>
     new Gauge({ name, help, labelNames: ['downstream'] as const, registers })
   const failedNow = ofDownstream(
@@ -31,30 +37,41 @@ export function deliveryGauges(registers: Registry[], names: ReadonlySet<string>
   const waiting = ofDownstream('ackbox_queue_waiting', 'Deliveries that wait in the queue')
   const oldestDue = ofDownstream(
     'ackbox_oldest_due_seconds',
-    'Age of the oldest delivery that is due and not claimed'
+    'Age of the oldest delivery that is due: to be sent, or to be decided because its worker or its receipt is late'
   )
-  const outboxWaiting = gauge(
+  const outboxWaiting = ofDispatchers(
     'ackbox_outbox_waiting',
     'Rows in the outbox, counted up to 100,000. Reported by dispatchers'
   )
-  const outboxOldest = gauge(
+  const outboxOldest = ofDispatchers(
     'ackbox_outbox_oldest_seconds',
     'Age of the oldest row in the outbox. Reported by dispatchers'
   )
-  const outboxRejected = gauge(
+  const outboxRejected = ofDispatchers(
     'ackbox_outbox_rejected',
     'Rejected outbox rows that nobody has retried or deleted. Reported by dispatchers'
   )
-  const prepared = gauge(
+  const prepared = ofDispatchers(
     'ackbox_prepared_tasks',
     'Tasks that are PREPARED: neither committed nor rolled back'
   )
-  const oldestPrepared = gauge('ackbox_prepared_oldest_seconds', 'Age of the oldest task that is PREPARED')
-  prepared.remove()
-  oldestPrepared.remove()
+  const oldestPrepared = ofDispatchers(
+    'ackbox_prepared_oldest_seconds',
+    'Age of the oldest task that is PREPARED'
+  )
   const heldKeys = gauge('ackbox_held_keys', 'Ordering keys held by a FAILED delivery, counted up to 10,000')
+  const nodes = new Gauge({
+    name: 'ackbox_nodes',
+    help: 'Processes with this role that were seen in the last 15 s. Each process reports all',
+    labelNames: ['role'] as const,
+    registers
+  })
 
   return {
+    nodes(live: { workers: number; dispatchers: number }) {
+      nodes.set({ role: 'worker' }, live.workers)
+      nodes.set({ role: 'dispatcher' }, live.dispatchers)
+    },
     /** Downstreams that no handler names have no series. */
     countDeliveries(counted: readonly DeliveryCounts[]) {
       for (const { name: downstream, failed, blocked, awaitingReceipt } of counted) {

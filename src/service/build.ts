@@ -103,7 +103,7 @@ export async function buildService(options: ServiceOptions): Promise<Service> {
       metrics.oldestDue(name, ageMs)
       metrics.waiting(name, jobQueue.waiting(name))
     },
-    { node, onLimits: limits.follow }
+    { node, onLimits: limits.follow, onNodes: metrics.nodes }
   )
   const tell = (): void => void presence.announce().catch(() => {}) // the next announcement repeats it
   const reach = openReach({ yieldAfter: config.workerYieldAfter, cluster, tell, metrics, log })

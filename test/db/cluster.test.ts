@@ -1,6 +1,7 @@
 import t from 'tap'
 import { writeNode, removeNode, readCluster, pause, resume } from '../../src/db/cluster.ts'
 import type { State } from '../../src/domain/transitions.ts'
+import { openCluster } from '../../src/delivery/cluster.ts'
 import { only } from '../support/only.ts'
 import { testDb } from '../support/postgres.ts'
 import { standing } from '../support/rows.ts'
@@ -56,3 +57,26 @@ t.test('the age of the oldest due delivery is told by downstream; none due, none
   t.same([...oldestDueMs.keys()], ['warehouse'])
   t.ok(Math.abs((oldestDueMs.get('warehouse') ?? 0) - 5_000) < 1_000)
 })
+
+t.test(
+  'metrics hear of what is due in any phase: without a dispatcher nobody rescues what is claimed',
+  async t => {
+    const { sql } = await testDb(t)
+    await writeNode(sql, { id: 'a', roles: 'worker', version: '1' })
+    await standing(sql, at('AWAITING_RECEIPT'), { inMs: -60_000 })
+    await standing(sql, at('WAITING'), { inMs: -40_000 })
+    const due = new Map<string, number>()
+    const live: object[] = []
+    const cluster = openCluster(
+      sql,
+      ['warehouse', 'points'],
+      () => {},
+      (name, ageMs) => void due.set(name, ageMs),
+      { onNodes: ({ workers, dispatchers }) => void live.push({ workers, dispatchers }) }
+    )
+    await cluster.refresh()
+    t.ok(Math.abs((due.get('warehouse') ?? 0) - 60_000) < 5_000)
+    t.equal(due.get('points'), 0)
+    t.same(live, [{ workers: 1, dispatchers: 0 }])
+  }
+)

@@ -75,6 +75,8 @@ ${series('ackbox_worker_yields_total', 'downstream="warehouse"', '0x20', '0 0 1x
 ${series('ackbox_alarm_messages_total', 'channel="ops",outcome="failed"', '0+0.25x20', '0x10 0+0.25x9')}
 ${series('ackbox_alarm_messages_total', 'channel="pager",outcome="failed"', '0+0.2x20', '0x20')}
 ${series('ackbox_alarm_messages_total', 'channel="pager",outcome="accepted"', '0+9x20', '0+9x20')}
+${series('ackbox_nodes', 'role="worker"', '2x20', '2x20')}
+${series('ackbox_nodes', 'role="dispatcher"', '1x20', '1x10 0x9')}
     promql_expr_test:
       - expr: ackbox:direct_success:ratio_rate5m
         eval_time: 20m
@@ -106,6 +108,16 @@ ${series('ackbox_alarm_messages_total', 'channel="pager",outcome="accepted"', '0
             exp_annotations:
               summary: 'The channel ops does not accept alarms'
               description: They wait, and are in GET /alarms. The log says why (alarm.send_failed). ackbox alarms test NAME.
+      - eval_time: 11m
+        alertname: AckboxRoleMissing
+        exp_alerts: []
+      - eval_time: 12m
+        alertname: AckboxRoleMissing
+        exp_alerts:
+          - exp_labels: { severity: critical, role: dispatcher }
+            exp_annotations:
+              summary: 'No process with the role dispatcher lives'
+              description: Tasks are accepted and wait. Without a dispatcher no retry, no outbox row and no alarm moves. GET /nodes.
       - eval_time: 20m
         alertname: AckboxDirectSuccessLow
         exp_alerts:

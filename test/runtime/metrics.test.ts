@@ -76,6 +76,13 @@ t.test('series exist from the start, at 0, for what handlers send and nothing el
     t.ok(text.split('\n').includes(line), line)
   t.notMatch(
     text,
+    /^ackbox_(outbox_waiting|outbox_oldest|outbox_rejected|prepared_tasks|prepared_oldest)/m,
+    'those of dispatchers'
+  )
+  metrics.outbox({ waiting: 0, oldestMs: 0, rejected: 2 })
+  t.match(await metrics.render(), /^ackbox_outbox_waiting 0$/m)
+  t.notMatch(
+    text,
     /ackbox_(checks|prepared_ended)_total\{message_code="order\.paid"/,
     'it has no half messages'
   )
