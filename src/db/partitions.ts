@@ -123,9 +123,14 @@ export async function lockHoldersOf(
 /** The result for a day that is older than retention keeps. `kept`: it still has tasks, and rows without a task were removed. */
 type Tended = 'dropped' | 'kept' | 'later' | { blockedBy: LockHolder[] }
 
-export async function tendPartition(sql: Sql, partition: Partition, limit: number): Promise<Tended> {
+export async function tendPartition(
+  sql: Sql,
+  partition: Partition,
+  limit: number,
+  signal?: AbortSignal
+): Promise<Tended> {
   try {
-    return await tend(sql, partition, limit)
+    return await tend(sql, partition, limit, signal)
   } catch (err) {
     // Another transaction held a lock for a moment, or another dispatcher was faster.
     if (['55P03', '42P01'].includes(String((err as { code?: unknown }).code))) return 'later'
@@ -133,7 +138,7 @@ export async function tendPartition(sql: Sql, partition: Partition, limit: numbe
   }
 }
 
-async function tend(sql: Sql, partition: Partition, limit: number): Promise<Tended> {
+async function tend(sql: Sql, partition: Partition, limit: number, signal?: AbortSignal): Promise<Tended> {
   const { parent, name, low, high } = partition
   const began = performance.now()
   const [look] = await sql<[{ has: boolean }]>`
@@ -144,6 +149,7 @@ async function tend(sql: Sql, partition: Partition, limit: number): Promise<Tend
     for (let after: string | null = null; ;) {
       after = await removeOrphans(sql, partition, after, limit)
       if (after === null) return 'kept'
+      if (signal?.aborted) return 'later'
     }
   }
   if (performance.now() - began > quickMs) return 'later'

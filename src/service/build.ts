@@ -264,9 +264,9 @@ export async function buildService(options: ServiceOptions): Promise<Service> {
       return app?.listen({ host: config.host, port: config.port })
     },
     async stop() {
-      // At the limit, sends are cut off. If PostgreSQL does not accept the outcomes soon after, leases recover the deliveries.
+      // At the limit, sends are cut off, and a worker whose loops have not ended takes no more jobs. If PostgreSQL does not accept the outcomes soon after, leases recover the deliveries.
       const limit = setTimeout(() => {
-        cutOff.abort()
+        for (const one of [stopping, cutOff]) one.abort()
         lastWord = setTimeout(() => giveUp.abort(), lastWordMs)
       }, stopMs)
       let lastWord: NodeJS.Timeout | undefined

@@ -157,7 +157,7 @@ function alarmSweep({ sql }: LoopsOptions): () => Promise<number> {
 }
 
 /** A turn of retention; resolves to the ms until the next. */
-function retention({ config, sql, node, log }: LoopsOptions): () => Promise<number> {
+function retention({ config, sql, node, log, signal }: LoopsOptions): () => Promise<number> {
   const { retentionDays: days, archiveDir } = config
   const archive = archiveDir === undefined ? undefined : openArchive(archiveDir, node)
   let after: string | null = null
@@ -173,7 +173,8 @@ function retention({ config, sql, node, log }: LoopsOptions): () => Promise<numb
     let isLater = false
     if (next === null)
       for (const partition of partitions.filter(({ high }) => high <= oldest)) {
-        const became = await tendPartition(sql, partition, retentionBatch)
+        if (signal.aborted) return 0
+        const became = await tendPartition(sql, partition, retentionBatch, signal)
         isLater ||= became === 'later'
         if (became === 'dropped') log.info({ partition: partition.name }, 'retention.dropped')
         if (typeof became !== 'string')

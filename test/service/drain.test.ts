@@ -4,6 +4,7 @@ import { once } from 'node:events'
 import { connect } from 'node:net'
 import path from 'node:path'
 import t from 'tap'
+import { openDb } from '../../src/db/pool.ts'
 import { balancer } from '../support/balancer.ts'
 import { only } from '../support/only.ts'
 import { call, eachOf, settled, start } from '../support/service.ts'
@@ -262,3 +263,38 @@ t.test('who sent half a request does not hold up the end', { buffered: true }, a
   const seconds = began() / 1_000
   t.ok(seconds < 12, `after ${seconds.toFixed(1)} s`)
 })
+
+t.test(
+  'a worker whose loops do not end takes no more jobs after SHUTDOWN_MS: it could not send them',
+  { buffered: true },
+  async t => {
+    const on = await stage(t, { redis: true })
+    if (!on) return
+    const first = await start(t, { ...on.env, SHUTDOWN_MS: '1000' })
+    const second = await start(t, { ...on.env, ROLE: 'api,dispatcher' })
+    const other = openDb(on.env['DATABASE_URL'] ?? '', { max: 1 })
+    t.teardown(() => other.end())
+    await other.unsafe('begin; lock table operation in access exclusive mode')
+    await until('a loop of each waits for the table', async () => {
+      const [row] = await on.sql<[{ waiting: number }]>`
+        select count(distinct pid)::int as waiting from pg_locks where relation = 'operation'::regclass and not granted`
+      return row.waiting >= 2
+    })
+    let ended = false
+    const leaving = first.kill('SIGTERM').then(exit => {
+      ended = true
+      return exit
+    })
+    const posted: string[] = []
+    for (let n = 0; !ended; n++) {
+      const taskNo = `late-${n}`
+      if ((await post(second.url, taskNo)).status === 201) posted.push(taskNo)
+    }
+    t.same(await leaving, { code: 0, signal: null })
+    await other.unsafe('rollback')
+    await start(t, on.env)
+    await eachOf(posted, taskNo => settled(second.url, taskNo))
+    t.same(await on.sql`select task_id, reason from attempt where outcome <> 'delivered'`, [])
+    t.ok(posted.length > 0)
+  }
+)
