@@ -2,6 +2,7 @@
 import { lowestUuid, timeOf, uuidAt } from '../domain/ids.ts'
 import { plainArray } from './arrays.ts'
 import type { Sql } from './pool.ts'
+import { sleep } from '../runtime/repeat.ts'
 
 export const partitioned = ['attempt', 'receipt'] as const
 type Partitioned = (typeof partitioned)[number]
@@ -105,18 +106,36 @@ export async function oldestYoung(sql: Sql, days: number): Promise<string> {
 export interface LockHolder {
   pid: number
   application: string
-  seconds: number
+  /** Null: a session of another user, whose times this role may not see. */
+  seconds: number | null
 }
+
+/** A transaction that has a partition open for longer keeps it from being dropped. */
+const openMs = 1_000
 
 /** Transactions that have read or written this table and are older than a second: a partition cannot be dropped before they end. */
 export async function lockHoldersOf(
   sql: Sql,
-  { parent, name }: Pick<Partition, 'parent' | 'name'>
+  partition: Pick<Partition, 'parent' | 'name'>
 ): Promise<LockHolder[]> {
-  return await sql<LockHolder[]>`
-    select distinct a.pid, a.application_name as application, extract(epoch from now() - a.xact_start)::int as seconds
+  const seen = await openTransactions(sql, partition)
+  let old = seen.filter(({ seconds }) => seconds !== null)
+  if (old.length < seen.length) {
+    await sleep(openMs)
+    const still = new Set((await openTransactions(sql, partition)).map(one => one.transaction))
+    old = seen.filter(({ seconds, transaction }) => seconds !== null || still.has(transaction))
+  }
+  return old.map(({ pid, application, seconds }) => ({ pid, application, seconds }))
+}
+
+/** Those older than a second, and those whose age this role may not see: without pg_read_all_stats, all of other users. */
+async function openTransactions(sql: Sql, { parent, name }: Pick<Partition, 'parent' | 'name'>) {
+  return await sql<(LockHolder & { transaction: string })[]>`
+    select distinct a.pid, a.application_name as application, extract(epoch from now() - a.xact_start)::int as seconds,
+      l.virtualtransaction as transaction
     from pg_locks l join pg_stat_activity a on a.pid = l.pid
-    where l.relation in (to_regclass(${parent}), to_regclass(${name})) and l.granted and a.xact_start < now() - interval '1 s'
+    where l.relation in (to_regclass(${parent}), to_regclass(${name})) and l.granted
+      and (a.xact_start is null or a.xact_start < now() - ${openMs}::int * interval '1 ms')
       and l.database = (select oid from pg_database where datname = current_database())`
 }
 

@@ -162,6 +162,7 @@ function retention({ config, sql, node, log, signal }: LoopsOptions): () => Prom
   const archive = archiveDir === undefined ? undefined : openArchive(archiveDir, node)
   let after: string | null = null
   let afterKey: OrderingKey | null = null
+  let dropAt = -Infinity
   return async () => {
     const partitions = await listPartitions(sql)
     await makePartitions(sql, partitions)
@@ -171,7 +172,7 @@ function retention({ config, sql, node, log, signal }: LoopsOptions): () => Prom
     after = next
     if (removed > 0) log.info({ removed }, 'retention.removed')
     let isLater = false
-    if (next === null)
+    if (next === null && performance.now() >= dropAt) {
       for (const partition of partitions.filter(({ high }) => high <= oldest)) {
         if (signal.aborted) return 0
         const became = await tendPartition(sql, partition, retentionBatch, signal)
@@ -180,6 +181,9 @@ function retention({ config, sql, node, log, signal }: LoopsOptions): () => Prom
         if (typeof became !== 'string')
           log.warn({ partition: partition.name, ...became }, 'retention.blocked')
       }
+      // Ordering keys may need many turns. A drop that had to wait is tried once in `laterMs`.
+      dropAt = performance.now() + laterMs
+    }
     const keys = await removeOrderingKeys(sql, retentionBatch, afterKey)
     afterKey = keys.next
     const isMore = await removeOldOperations(sql, days, retentionBatch)

@@ -365,6 +365,18 @@ t.test(
     const due = (await listPartitions(app)).filter(
       one => one.parent === 'attempt' && one.high < uuidAt(new Date(Date.now() - 45 * dayMs))
     )
+    // Of another user's session this role sees no times.
+    const dump = openDb(url, { max: 1, applicationName: 'pg_dump' })
+    t.teardown(() => dump.end())
+    await dump.unsafe('begin isolation level repeatable read')
+    await dump.unsafe('select count(*) from attempt')
+    const [{ pid }] = await dump<[{ pid: number }]>`select pg_backend_pid() as pid`
+    const drops = due.filter(one => !(one.low !== null && one.low <= open && open < one.high))
+    t.ok(drops[0])
+    t.same(await tendPartition(app, drops[0] as Partition, 1), {
+      blockedBy: [{ pid, application: 'pg_dump', seconds: null }]
+    })
+    await dump.unsafe('commit')
     const became = new Set<unknown>()
     for (const one of due) {
       let end: unknown

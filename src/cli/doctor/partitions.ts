@@ -56,7 +56,7 @@ export function judgePartitions(facts: PartitionFacts | undefined): {
   if (first)
     return {
       level: 'warn',
-      found: `old days cannot be dropped: pid ${first.pid} (${first.application}) has had their table open for ${first.seconds} s`,
+      found: `old days cannot be dropped: pid ${first.pid} (${first.application}) has had their table open for ${first.seconds ?? 'more than 1'} s`,
       remedy: `select pg_terminate_backend(${first.pid})`
     }
   return { level: 'ok', found: `created for ${daysAhead} days ahead` }
