@@ -38,7 +38,8 @@ export async function javaExample(
     rmSync(home, { recursive: true, force: true })
   })
   const until = async (is: () => boolean): Promise<void> => {
-    for (const end = Date.now() + 60_000; !is(); await sleep(50))
+    // Long, as it only ends a hang.
+    for (const end = Date.now() + 300_000; !is(); await sleep(50))
       if (Date.now() > end || java.exitCode !== null) throw new Error(said.slice(-3_000))
   }
   await until(() => said.includes('listening'))

@@ -99,6 +99,8 @@ async function byRocketmq(t: Test, take: Take): Promise<string> {
     logger: { info() {}, warn() {}, error() {}, debug() {} },
     sessionCredentials: { accessKey, accessSecret },
     subscriptions: new Map([['orders', '*']]),
+    // Its own limit is 3 s, which a busy machine does not keep.
+    requestTimeout: 60_000,
     awaitDuration: 500
   })
   await consumer.startup()

@@ -31,6 +31,8 @@ async function reader(port: number, topic: string): Promise<Reader> {
       logger: silent,
       sessionCredentials: { accessKey, accessSecret },
       subscriptions: new Map([[topic, '*']]),
+      // Its own limit is 3 s, which a busy machine does not keep.
+      requestTimeout: 60_000,
       awaitDuration: 500
     })
     try {
