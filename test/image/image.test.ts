@@ -1,7 +1,7 @@
 // npm run test:image: the Dockerfile builds, and the image works as compose runs it. Needs root, buildah and debootstrap.
 // It proves the image's files, user, settings and commands on a read-only root. It does not prove the limits of a container
 // runtime: the network and the kernel's view of users are those of the machine.
-import { existsSync, readFileSync } from 'node:fs'
+import { copyFileSync, existsSync, readFileSync, writeFileSync } from 'node:fs'
 import path from 'node:path'
 import t, { type Test } from 'tap'
 import { fetch } from 'undici'
@@ -10,7 +10,7 @@ import { root, run as end } from '../package/installed.ts'
 import { emptyDb } from '../support/postgres.ts'
 import { isThere } from '../support/program.ts'
 import { ownRedis } from '../support/redis.ts'
-import { secret } from '../support/service.ts'
+import { folder, secret } from '../support/service.ts'
 import { sink } from '../support/sink.ts'
 import { until } from '../support/until.ts'
 import { buildImage, runIn, type Container } from './image.ts'
@@ -43,10 +43,13 @@ interface Service {
 
 /** The services of our compose file, read from `compose config`, which prints one value per line. */
 async function services(t: Test): Promise<Map<string, Service>> {
+  const beside = folder(t)
+  copyFileSync(path.join(root, 'docker-compose.yml'), path.join(beside, 'docker-compose.yml'))
+  writeFileSync(path.join(beside, '.env'), 'PORT=3001\nALARM_CHANNEL_OPS=webhook:https://ops.example/\n')
   const v2 = isThere('docker', 'compose', 'version')
   const printed = v2
-    ? await end(root, 'docker', 'compose', 'config')
-    : await end(root, 'docker-compose', 'config')
+    ? await end(beside, 'docker', 'compose', 'config')
+    : await end(beside, 'docker-compose', 'config')
   t.equal(printed.code, 0, printed.code === 0 ? 'compose takes the file' : printed.output)
   const [, all = ''] = printed.output.split(/^services:\n/m)
   const blocks = (all.split(/^\S/m)[0] ?? '')
@@ -111,6 +114,11 @@ t.test('each service of compose starts, a task is HANDLED, and SIGTERM ends them
     TEST_SINK: downstream.url,
     EGRESS_ALLOW: new URL(downstream.url).host,
     PUBLIC_URL: `http://127.0.0.1:${port}`
+  }
+  for (const [name, { env }] of composed) {
+    t.match(env, { ALARM_CHANNEL_OPS: 'webhook:https://ops.example/' }, `${name} has every setting of .env`)
+    t.equal(env['PORT'], '3000', 'a PORT of .env is the published one')
+    delete env['ALARM_CHANNEL_OPS']
   }
   const start = async (name: string, env: Record<string, string> = {}): Promise<Container> => {
     const { command, env: given } = composed.get(name) ?? { command: [], env: {} }
