@@ -1,15 +1,28 @@
 // The search box: words and `name:value` filters in one text, which is also in the address of the page.
 
+/** A part of the text that was not understood. */
+export type Problem =
+  /** No filter has this name. `isWord`: the text can be a taskNo, and is searched as one. */
+  | { code: 'UNKNOWN'; name: string; isWord: boolean }
+  | { code: 'SECOND_WORD'; word: string }
+  | { code: 'TWICE'; name: string }
+  | { code: 'NO_VALUE'; name: string }
+  | { code: 'NO_TIME'; text: string }
+  | { code: 'OPEN_QUOTE'; text: string }
+  /** A filter, and the other filter that it needs. */
+  | { code: 'MISSING'; name: string; needs: string }
+
 export interface Search {
   /** Members of the query of `GET /tasks`. */
   filter: Record<string, string>
   /** A word without a name: a taskNo, or its beginning. A webhook-id is a filter instead. */
   word: string
-  /** Names that are not a filter. */
-  unknown: string[]
-  /** A filter, and the other filter that it needs. */
-  missing?: { name: string; needs: string }
+  problems: Problem[]
 }
+
+/** False: without what was not understood, the search would find more than was asked for. */
+export const isSearched = ({ problems }: Search): boolean =>
+  problems.every(one => one.code === 'UNKNOWN' && one.isWord)
 
 /** The names in the search box, with the names in the API. */
 const names: Record<string, string> = {
@@ -43,56 +56,74 @@ export const filterNames = [
   'to'
 ]
 
+const memberOf = (name: string): string | undefined =>
+  Object.hasOwn(names, name.toLowerCase()) ? names[name.toLowerCase()] : undefined
+
 const webhookId = /^[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}_[a-z][a-z0-9-]*$/
+
+/** A quoted part. In it, `\"` is a quote and `\\` is a backslash. Without a second quote, it ends with the text. */
+const quotedPart = /"((?:[^"\\]|\\.?)*)(?:"|$)/g
+const tokensOf = (text: string): string[] => text.match(/(?:[^\s"]|"(?:[^"\\]|\\.?)*(?:"|$))+/g) ?? []
+const unquoted = (token: string): string =>
+  token.replaceAll(quotedPart, (_, inner: string) => inner.replaceAll(/\\(["\\])/g, '$1'))
+const isOpen = (token: string): boolean => token.replaceAll(/"(?:[^"\\]|\\.)*"/g, '').includes('"')
+const quoted = (value: string): string =>
+  /[\s"]/.test(value) ? `"${value.replaceAll(/["\\]/g, String.raw`\$&`)}"` : value
 
 /**
  * `from:2h` counts back from `now`. Texts with spaces are in quotes. `codes`: the existing messageCodes. A default taskNo begins with
  * one of them.
  */
 export function parseSearch(text: string, now: Date, codes: readonly string[] = []): Search {
-  const found: Search = { filter: {}, word: '', unknown: [] }
-  for (const [token] of text.matchAll(/(?:[^\s"]|"[^"]*")+/g)) {
-    const [, name = '', quoted = ''] = /^([A-Za-z]+):(.+)$/.exec(token) ?? []
-    const value = quoted.replaceAll('"', '')
-    if (webhookId.test(token)) {
-      found.filter['webhookId'] = token
-      continue
-    }
-    if (name === '') found.word = token.replaceAll('"', '')
-    else if (names[name.toLowerCase()] === undefined) {
+  const found: Search = { filter: {}, word: '', problems: [] }
+  const { problems } = found
+  const setWord = (word: string): void => {
+    if (found.word !== '') problems.push({ code: 'SECOND_WORD', word })
+    else found.word = word
+  }
+  const setFilter = (name: string, member: string, value: string): void => {
+    if (found.filter[member] !== undefined) problems.push({ code: 'TWICE', name })
+    else found.filter[member] = value
+  }
+  for (const token of tokensOf(text)) {
+    const [, name = '', quotedValue = ''] = /^([A-Za-z]+):(.*)$/s.exec(token) ?? []
+    const member = memberOf(name)
+    if (isOpen(token)) problems.push({ code: 'OPEN_QUOTE', text: token })
+    else if (webhookId.test(token)) setFilter('webhook-id', 'webhookId', token)
+    else if (name === '' || (member === undefined && quotedValue === '')) setWord(unquoted(token))
+    else if (member === undefined) {
       // A taskNo can contain a colon too. It is searched, and a text like a filter is also reported as unknown.
-      const isTaskNo = /^[A-Za-z0-9][A-Za-z0-9._:-]*$/.test(token)
-      if (isTaskNo) found.word = token
-      if (!isTaskNo || (token.split(':').length === 2 && !codes.includes(name))) found.unknown.push(name)
+      const isWord = /^[A-Za-z0-9][A-Za-z0-9._:-]*$/.test(token)
+      if (isWord) setWord(token)
+      if (!isWord || (token.split(':').length === 2 && !codes.includes(name)))
+        problems.push({ code: 'UNKNOWN', name, isWord })
     } else {
-      const member = names[name.toLowerCase()] ?? name
-      found.filter[member] =
-        member === 'from' || member === 'to'
-          ? time(value, now)
-          : member === 'status'
-            ? value.toUpperCase()
-            : value
+      const value = unquoted(quotedValue)
+      const isTime = member === 'from' || member === 'to'
+      const time = isTime ? timeOf(value, now) : undefined
+      if (value === '') problems.push({ code: 'NO_VALUE', name })
+      else if (isTime && time === undefined) problems.push({ code: 'NO_TIME', text: token })
+      else setFilter(name, member, time ?? (member === 'status' ? value.toUpperCase() : value))
     }
   }
   if (found.filter['bizKey'] !== undefined && found.filter['bizType'] === undefined)
-    found.missing = { name: 'bizKey', needs: 'bizType' }
+    problems.push({ code: 'MISSING', name: 'bizKey', needs: 'bizType' })
   return found
 }
 
 const dayMs = 86_400_000
 /**
- * The filter of POST /tasks/redeliver that matches this search. Undefined: no such filter exists, since the search is for another
- * status than FAILED or for a single delivery. Without a time, the list is of the last day, but for a business key of all times.
+ * The filter of POST /tasks/redeliver that matches this search. Undefined: no such filter exists, since a part of the search was not
+ * understood, or it is for another status than FAILED or for a single delivery. Without a time, the list is of the last day, but for a
+ * business key of all times.
  */
 export function redeliverFilter(
-  { filter, word, missing }: Search,
+  { filter, word, problems }: Search,
   now: Date
 ): Record<string, string> | undefined {
   const { status = 'FAILED', webhookId, ...rest } = filter
-  if (status !== 'FAILED' || webhookId !== undefined || missing) return undefined
+  if (status !== 'FAILED' || webhookId !== undefined || problems.length > 0) return undefined
   const to = rest['to'] === undefined ? now.getTime() : Date.parse(rest['to'])
-  // The value is not a time. The list shows the error.
-  if (Number.isNaN(to)) return undefined
   const from = new Date(to - dayMs)
   return {
     ...(rest['bizKey'] === undefined ? { from: from.toISOString() } : {}),
@@ -101,17 +132,17 @@ export function redeliverFilter(
   }
 }
 
-function time(value: string, now: Date): string {
-  const [, count, unit] = /^(\d+)(m|h|d|w)$/.exec(value) ?? []
-  if (count === undefined) return Number.isNaN(Date.parse(value)) ? value : new Date(value).toISOString()
-  const ms = { m: 60_000, h: 3_600_000, d: 86_400_000, w: 604_800_000 }[unit as 'm' | 'h' | 'd' | 'w']
-  return new Date(Math.max(0, now.getTime() - Number(count) * ms)).toISOString()
+const unitMs: Record<string, number> = { m: 60_000, h: 3_600_000, d: dayMs, w: 604_800_000 }
+
+function timeOf(value: string, now: Date): string | undefined {
+  const [, count = '', unit = ''] = /^(\d+)([mhdw])$/.exec(value) ?? []
+  const ms = unitMs[unit]
+  if (ms !== undefined) return new Date(Math.max(0, now.getTime() - Number(count) * ms)).toISOString()
+  return Number.isNaN(Date.parse(value)) ? undefined : new Date(value).toISOString()
 }
 
 /** The text with `name:value` at its end, without earlier filters of `name`. */
 export function withFilter(text: string, name: string, value: string): string {
-  const rest = (text.match(/(?:[^\s"]|"[^"]*")+/g) ?? []).filter(
-    token => !token.toLowerCase().startsWith(`${name.toLowerCase()}:`)
-  )
-  return [...rest, `${name}:${/\s/.test(value) ? `"${value}"` : value}`].join(' ')
+  const rest = tokensOf(text).filter(token => memberOf(token.split(':')[0] ?? '') !== memberOf(name))
+  return [...rest, `${name}:${quoted(value)}`].join(' ')
 }

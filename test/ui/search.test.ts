@@ -1,5 +1,5 @@
 import t from 'tap'
-import { parseSearch, redeliverFilter, withFilter } from '../../src/ui/search.ts'
+import { isSearched, parseSearch, redeliverFilter, withFilter } from '../../src/ui/search.ts'
 import { only } from '../support/only.ts'
 
 const now = new Date('2026-11-24T10:00:00.000Z')
@@ -32,17 +32,67 @@ t.test('the search box understands words, filters and times', async t => {
     // A default taskNo contains colons.
     ['order.paid:vip:0123456789abcdef0123456789abcdef', {}, 'order.paid:vip:0123456789abcdef0123456789abcdef']
   ]
-  for (const [text, filter, word] of rows) t.same(parseSearch(text, now), { filter, word, unknown: [] }, text)
-  t.same(parseSearch('colour:"dark red"', now).unknown, ['colour'], 'what is no filter is said')
-  t.match(parseSearch('state:FAILED', now), { unknown: only('state'), word: 'state:FAILED' })
+  for (const [text, filter, word] of rows)
+    t.same(parseSearch(text, now), { filter, word, problems: [] }, text)
+  t.match(parseSearch('state:FAILED', now), {
+    problems: only({ code: 'UNKNOWN', name: 'state', isWord: true }),
+    word: 'state:FAILED'
+  })
   t.match(
     parseSearch('order:42', now, ['order']),
-    { unknown: { length: 0 }, word: 'order:42' },
+    { problems: { length: 0 }, word: 'order:42' },
     'a code that there is'
   )
-  t.same(parseSearch('bizKey:42', now).missing, { name: 'bizKey', needs: 'bizType' })
-  t.equal(parseSearch('bizType:order bizKey:42', now).missing, undefined)
+  t.same(parseSearch('order:', now).problems, [], 'the beginning of a taskNo')
 })
+
+t.test('what is not understood is named, and nothing is redelivered for it', async t => {
+  const rows: [text: string, problem: object][] = [
+    ['status:FAILED wyh:"read ECONNRESET"', { code: 'UNKNOWN', name: 'wyh', isWord: false }],
+    ['order-1 order-2', { code: 'SECOND_WORD', word: 'order-2' }],
+    ['status:FAILED status:HANDLED', { code: 'TWICE', name: 'status' }],
+    ['code:order.paid messageCode:order.sent', { code: 'TWICE', name: 'messageCode' }],
+    ['downstream:""', { code: 'NO_VALUE', name: 'downstream' }],
+    ['downstream:', { code: 'NO_VALUE', name: 'downstream' }],
+    ['from:yesterday', { code: 'NO_TIME', text: 'from:yesterday' }],
+    ['why:"read ECONNRESET', { code: 'OPEN_QUOTE', text: 'why:"read ECONNRESET' }],
+    ['bizKey:42', { code: 'MISSING', name: 'bizKey', needs: 'bizType' }]
+  ]
+  for (const [text, problem] of rows) {
+    const search = parseSearch(text, now)
+    t.same(search.problems, [problem], text)
+    t.equal(isSearched(search), false, text)
+    t.equal(redeliverFilter(search, now), undefined, text)
+  }
+  const mayBeTaskNo = parseSearch('state:FAILED', now)
+  t.equal(isSearched(mayBeTaskNo), true, 'a taskNo can look like this')
+  t.equal(redeliverFilter(mayBeTaskNo, now), undefined)
+})
+
+t.test(
+  'a value with spaces, quotes and backslashes is the same after it was written into a search',
+  async t => {
+    for (const value of [
+      'order 42',
+      '12" pipe',
+      'C:\\"a b"\\',
+      '\\',
+      '"',
+      'a"b',
+      'status:FAILED',
+      '订单 42'
+    ]) {
+      const text = withFilter(withFilter('', 'bizType', value), 'bizKey', value)
+      t.same(
+        parseSearch(text, now),
+        { filter: { bizType: value, bizKey: value }, word: '', problems: [] },
+        text
+      )
+      t.equal(withFilter(text, 'bizType', 'other'), `${withFilter('', 'bizKey', value)} bizType:other`)
+    }
+    t.match(parseSearch('why:"C:\\temp"', now).filter, { lastReason: 'C:\\temp' })
+  }
+)
 
 t.test('what a search shows is what a redelivery of all that match takes', async t => {
   const filterOf = (text: string) => redeliverFilter(parseSearch(text, now), now)
@@ -63,5 +113,6 @@ t.test('what a search shows is what a redelivery of all that match takes', async
 
 t.test('a suggestion replaces what was said of the same filter', async t => {
   t.equal(withFilter('status:FAILED order-7', 'status', 'HANDLED'), 'order-7 status:HANDLED')
+  t.equal(withFilter('messageCode:a', 'code', 'b'), 'code:b')
   t.equal(withFilter('', 'why', 'connection refused'), 'why:"connection refused"')
 })

@@ -7,6 +7,7 @@ import { originOf, samePost } from '../copy-task.ts'
 import { clock, Difference, Heading, Link, Shown, Status, taskPath, Time } from '../parts.tsx'
 import type { Alarm, AuditRow, Delivery, Task } from '../shapes.ts'
 import { useLoaded } from '../loaded.ts'
+import { withFilter } from '../search.ts'
 import { language, may, now, param, session, texts } from '../state.ts'
 import { EditAsNew } from './edit.tsx'
 import { Prepared } from './prepared.tsx'
@@ -69,7 +70,9 @@ export function TaskPage() {
             </span>
             {task.createdBy === undefined ? null : <span>{texts.value.task.postedBy(task.createdBy)}</span>}
             {task.bizKey === undefined ? null : (
-              <Link to={`/ui/tasks${query({ q: `bizType:${task.bizType ?? ''} bizKey:${task.bizKey}` })}`}>
+              <Link
+                to={`/ui/tasks${query({ q: withFilter(withFilter('', 'bizType', task.bizType ?? ''), 'bizKey', task.bizKey) })}`}
+              >
                 {task.bizType} {task.bizKey}
               </Link>
             )}

@@ -3,7 +3,7 @@ import { get, query, Refusal } from '../api.ts'
 import { Act, More, say } from '../acts.tsx'
 import { Heading, Shown, taskPath } from '../parts.tsx'
 import type { Listed } from '../reader.ts'
-import { filterNames, parseSearch, redeliverFilter, withFilter } from '../search.ts'
+import { filterNames, isSearched, parseSearch, redeliverFilter, withFilter, type Problem } from '../search.ts'
 import type { Downstream, Task } from '../shapes.ts'
 import { askRedeliver } from './failures.tsx'
 import { TaskList } from './task-list.tsx'
@@ -21,8 +21,9 @@ interface View {
 }
 
 const read = async (q: string, cursor: string | undefined, limit: number): Promise<Listed<Task>> => {
-  const { filter, word, missing } = parseSearch(q, now.value)
-  if (missing) return { rows: [] }
+  const parsed = parseSearch(q, now.value)
+  if (!isSearched(parsed)) return { rows: [] }
+  const { filter, word } = parsed
   const { tasks, ...next } = await get<Page>(
     `/tasks${query({ ...filter, taskNoPrefix: word, cursor, limit })}`
   )
@@ -39,10 +40,11 @@ export function TasksPage() {
   useEffect(() => setText(q), [q])
   const known = useKnown()
   const parsed = parseSearch(q, now.value, known?.codes)
-  const { unknown, missing } = parsed
   const search = async (next: string): Promise<void> => {
     go(`/ui/tasks${query({ q: next })}`)
-    const { word, filter } = parseSearch(next, now.value)
+    const asked = parseSearch(next, now.value)
+    const { word, filter } = asked
+    if (!isSearched(asked)) return
     if (filter['webhookId'] !== undefined) {
       const [of] = (await read(next, undefined, 1)).rows
       if (of) go(taskPath(of.taskNo), { replace: true })
@@ -82,23 +84,44 @@ export function TasksPage() {
       </form>
       <Suggestions known={known} text={text} choose={next => void search(next)} />
       <Views q={q} />
-      {unknown.map(word => (
-        <p key={word} class="failed">
-          {texts.value.tasks.unknown(word)}
+      {parsed.problems.map((problem, at) => (
+        <p key={at} class="failed">
+          {problemText(problem)}
         </p>
       ))}
-      {missing ? <p class="failed">{texts.value.tasks.missing(missing.name, missing.needs)}</p> : null}
-      <Shown loaded={loaded}>
-        {({ rows }) => (
-          <>
-            <RedeliverAll rows={rows} filter={redeliverFilter(parsed, now.value)} />
-            <TaskList tasks={rows} reload={loaded.reload} />
-            <More of={loaded} />
-          </>
-        )}
-      </Shown>
+      {isSearched(parsed) ? (
+        <Shown loaded={loaded}>
+          {({ rows }) => (
+            <>
+              <RedeliverAll rows={rows} filter={redeliverFilter(parsed, now.value)} />
+              <TaskList tasks={rows} reload={loaded.reload} />
+              <More of={loaded} />
+            </>
+          )}
+        </Shown>
+      ) : null}
     </>
   )
+}
+
+function problemText(problem: Problem): string {
+  const words = texts.value.tasks
+  switch (problem.code) {
+    case 'UNKNOWN':
+      return words.unknown(problem.name)
+    case 'SECOND_WORD':
+      return words.secondWord(problem.word)
+    case 'TWICE':
+      return words.twice(problem.name)
+    case 'NO_VALUE':
+      return words.noValue(problem.name)
+    case 'NO_TIME':
+      return words.noTime(problem.text)
+    case 'OPEN_QUOTE':
+      return words.openQuote(problem.text)
+    case 'MISSING':
+      return words.missing(problem.name, problem.needs)
+  }
 }
 
 /** Redelivers all matching FAILED deliveries, also those on other pages. They are counted first. */

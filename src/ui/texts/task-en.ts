@@ -15,7 +15,13 @@ export const enTask = {
     missing: (name: string, needs: string) =>
       `Add ${needs}:… to ${name}: a ${name} is only known with its ${needs}.`,
     redeliverAll: 'Redeliver all that match',
-    unknown: (word: string) => `No filter is called ${word}.`
+    unknown: (word: string) => `No filter is called ${word}.`,
+    secondWord: (word: string) => `A search takes one taskNo: ${word} is one too many.`,
+    twice: (name: string) => `A search takes each filter once: ${name} is there twice.`,
+    noValue: (name: string) => `${name}: needs a value.`,
+    noTime: (text: string) =>
+      `${text} names no time. Times are 15m, 2h, 7d, 2026-11-27, 2026-11-27T08:00 or 2026-11-27T08:00:00Z.`,
+    openQuote: (text: string) => `The quote in ${text} does not end.`
   },
   task: {
     timeline: 'What happened',

@@ -16,7 +16,13 @@ export const zhTask: typeof enTask = {
     all: '最近 24 小时全部',
     missing: (name, needs) => `请同时填写 ${needs}:…，${name} 只能与 ${needs} 一起使用。`,
     redeliverAll: '重投全部符合条件的投递',
-    unknown: word => `没有名为 ${word} 的筛选条件。`
+    unknown: word => `没有名为 ${word} 的筛选条件。`,
+    secondWord: word => `一次只能搜索一个 taskNo：${word} 是多余的。`,
+    twice: name => `每个筛选条件只能写一次：${name} 写了两次。`,
+    noValue: name => `${name}: 后面缺少值。`,
+    noTime: text =>
+      `${text} 不是时间。时间可写作 15m、2h、7d、2026-11-27、2026-11-27T08:00 或 2026-11-27T08:00:00Z。`,
+    openQuote: text => `${text} 中的引号没有结束。`
   },
   task: {
     timeline: '时间线',

@@ -1,0 +1,60 @@
+import t from 'tap'
+import { failedTasks, signIn } from '../support/dashboard.ts'
+import { until } from '../support/until.ts'
+
+t.test('what an operator finds, and what is offered for it', async t => {
+  const on = await failedTasks(t, 2)
+  if (!on) return
+  const { page, wrong, url, call } = on
+  const search = async (q: string) => {
+    await page.goto(`${url}/ui/tasks?${new URLSearchParams({ q, lang: 'en' }).toString()}`)
+    await page.locator('main h1').waitFor()
+  }
+  const all = page.getByRole('button', { name: 'Redeliver all that match' })
+  await signIn(page, url, on.admin)
+
+  await t.test('a search that was not understood finds nothing and redelivers nothing', async t => {
+    await search('status:FAILED')
+    await all.waitFor()
+    for (const [q, said] of [
+      ['status:FAILED wyh:"read ECONNRESET"', 'No filter is called wyh.'],
+      ['order-0 order-1', 'A search takes one taskNo: order-1 is one too many.']
+    ] as const) {
+      const asked: string[] = []
+      const note = (request: { url: () => string }) => asked.push(request.url())
+      page.on('request', note)
+      // The page asks for it after it has asked for its list.
+      const last = page.waitForResponse(/\/handlers$/)
+      await search(q)
+      await last
+      await page.locator('main .failed', { hasText: said }).waitFor()
+      page.off('request', note)
+      t.same(
+        asked.filter(one => /\/tasks\?(?!.*lang=)/.test(one)),
+        [],
+        q
+      )
+      t.equal(await page.locator('tbody tr').count(), 0, q)
+      t.equal(await all.count(), 0, q)
+    }
+  })
+
+  await t.test('the business key of a task leads to its tasks, with spaces and quotes in it', async t => {
+    const task = { messageCode: 'test.plain', messageBody: { n: 1 }, bizType: 'big order', retryTimes: 1 }
+    await call('POST', '/tasks', { ...task, taskNo: 'biz-1', bizKey: '12" pipe \\ 7' })
+    await call('POST', '/tasks', { ...task, taskNo: 'biz-2', bizKey: '12' })
+    await until('both FAILED', async () => {
+      const { body } = await call('GET', '/tasks?status=FAILED')
+      return (body['tasks'] as object[]).length === 4
+    })
+    await page.goto(`${url}/ui/task?no=biz-1`)
+    await page.locator('.about a', { hasText: '12" pipe' }).click()
+    await page.locator('tbody tr', { hasText: 'biz-1' }).waitFor()
+    t.equal(await page.locator('tbody tr').count(), 1)
+    t.equal(await page.locator('main .failed:not(.mark, .status)').count(), 0)
+    await all.click()
+    t.match(await page.locator('dialog[open]').innerText(), /\b1 FAILED deliveries match now/)
+  })
+
+  t.same(wrong, [])
+})
