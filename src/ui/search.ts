@@ -133,12 +133,22 @@ export function redeliverFilter(
 }
 
 const unitMs: Record<string, number> = { m: 60_000, h: 3_600_000, d: dayMs, w: 604_800_000 }
+const isoForm = /^(\d{4})-(\d\d)-(\d\d)(?:[T ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?(?:Z|[+-]\d\d:\d\d)?)?$/
 
+/** A time before `now`, or a date with or without a time. Without an offset it is local, as each clock of the page. */
 function timeOf(value: string, now: Date): string | undefined {
   const [, count = '', unit = ''] = /^(\d+)([mhdw])$/.exec(value) ?? []
   const ms = unitMs[unit]
   if (ms !== undefined) return new Date(Math.max(0, now.getTime() - Number(count) * ms)).toISOString()
-  return Number.isNaN(Date.parse(value)) ? undefined : new Date(value).toISOString()
+  const [date, year, month, day] = isoForm.exec(value) ?? []
+  // Date.parse takes February 31 for a day of March.
+  if (
+    date === undefined ||
+    new Date(`${year}-${month}-01`).getUTCMonth() !== new Date(`${year}-${month}-${day}`).getUTCMonth()
+  )
+    return undefined
+  const at = Date.parse(date.length === 10 ? `${date}T00:00` : date.replace(' ', 'T'))
+  return Number.isNaN(at) ? undefined : new Date(at).toISOString()
 }
 
 /** The text with `name:value` at its end, without earlier filters of `name`. */

@@ -2,6 +2,8 @@ import t from 'tap'
 import { isSearched, parseSearch, redeliverFilter, withFilter } from '../../src/ui/search.ts'
 import { only } from '../support/only.ts'
 
+// Local time is 8 hours ahead of UTC.
+process.env['TZ'] = 'Asia/Shanghai'
 const now = new Date('2026-11-24T10:00:00.000Z')
 
 t.test('the search box understands words, filters and times', async t => {
@@ -93,6 +95,26 @@ t.test(
     t.match(parseSearch('why:"C:\\temp"', now).filter, { lastReason: 'C:\\temp' })
   }
 )
+
+t.test('a time is local as the clocks of the page, and what is no time is refused', async t => {
+  const fromOf = (text: string) => parseSearch(`from:${text}`, now).filter['from']
+  const rows: [text: string, at: string][] = [
+    ['2026-11-27', '2026-11-26T16:00:00.000Z'],
+    ['2026-11-27T08:00', '2026-11-27T00:00:00.000Z'],
+    ['"2026-11-27 08:00:30"', '2026-11-27T00:00:30.000Z'],
+    ['2026-11-27T08:00:30.5Z', '2026-11-27T08:00:30.500Z'],
+    ['2026-11-27T08:00-05:00', '2026-11-27T13:00:00.000Z'],
+    ['2028-02-29', '2028-02-28T16:00:00.000Z'],
+    ['1w', '2026-11-17T10:00:00.000Z']
+  ]
+  for (const [text, at] of rows) t.equal(fromOf(text), at, text)
+  const none =
+    '2 10 2h30m 1.5h 2H 11/27/2026 2026-11 2026-02-30 2026-13-01 2026-11-27T25:00 2026-11-27T08 20261127 Friday'
+  for (const text of none.split(' ')) {
+    t.same(parseSearch(`from:${text}`, now).problems, [{ code: 'NO_TIME', text: `from:${text}` }], text)
+    t.equal(fromOf(text), undefined, text)
+  }
+})
 
 t.test('what a search shows is what a redelivery of all that match takes', async t => {
   const filterOf = (text: string) => redeliverFilter(parseSearch(text, now), now)
