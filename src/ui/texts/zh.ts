@@ -101,7 +101,7 @@ export const zh: Texts = {
     span: '最近'
   },
   operation: {
-    progress: (done, of) => `已处理 ${done} / ${of}`,
+    progress: (done, of) => `已取出 ${done} / ${of}`,
     redelivered: '已重投',
     skipped: '已跳过',
     stop: '停止',
@@ -110,7 +110,7 @@ export const zh: Texts = {
     noneOpen: n => `全部 ${n} 个中没有投递中或失败的：均已处理，或被人工删除。`,
     open: n => `还有 ${n} 个在途。`,
     again: n => `${n} 个再次失败。`,
-    lost: n => `${n} 个被跳过：他人已先处理，或需逐个强制重投。`,
+    lost: n => `${n} 个被跳过：已先被他人改动，或需逐个强制重投。`,
     running: '正在进行',
     list: '涉及的投递',
     by: '发起人'
@@ -187,10 +187,10 @@ export const zh: Texts = {
     release: '放行',
     retry: '重试',
     remove: '移除',
-    behind: '等待中',
+    behind: '排在其后',
     since: '起始时间',
     checks: '回查',
-    sureRelease: '跳过失败的队首：其后的继续投递，它从此失序。',
+    sureRelease: '越过失败的队首：其后的继续投递，它从此失序。',
     skip: '跳过',
     sureSkip: '失败的队首将在这个下游被删除，不再投递；其后的继续。请写明原因，原因会进入审计。',
     by: '在等的任务',
