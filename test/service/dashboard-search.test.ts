@@ -56,5 +56,31 @@ t.test('what an operator finds, and what is offered for it', async t => {
     t.match(await page.locator('dialog[open]').innerText(), /\b1 FAILED deliveries match now/)
   })
 
+  await t.test('a slow look-up of a taskNo does not fetch back who went to another page', async t => {
+    await search('')
+    let answer = () => {}
+    const isLeft = new Promise<void>(resolve => (answer = resolve))
+    const asked = page.waitForRequest(/\/tasks\/order-0$/)
+    await page.route(/\/tasks\/order-0$/, async route => {
+      await isLeft
+      await route.continue()
+    })
+    await page.locator('input[type=search]').fill('order-0')
+    await page.keyboard.press('Enter')
+    const request = await asked
+    await page.locator('nav >> text=Failures').click()
+    await page.locator('li.group').first().waitFor()
+    answer()
+    await (await request.response())?.finished()
+    // An answer after this one has been read, too.
+    await page.evaluate("fetch('/healthz').then(answer => answer.text())")
+    t.match(page.url(), /\/ui\/failures$/)
+    await page.unroute(/\/tasks\/order-0$/)
+    await page.goBack()
+    await page.locator('h1', { hasText: 'Tasks' }).waitFor()
+    await page.locator('input[type=search]').press('Enter')
+    await page.locator('h1', { hasText: 'order-0' }).waitFor()
+  })
+
   t.same(wrong, [])
 })

@@ -8,7 +8,7 @@ import type { Downstream, Task } from '../shapes.ts'
 import { askRedeliver } from './failures.tsx'
 import { TaskList } from './task-list.tsx'
 import { useList, useLoaded } from '../loaded.ts'
-import { go, may, now, param, remember, remembered, texts } from '../state.ts'
+import { go, here, may, now, param, remember, remembered, texts } from '../state.ts'
 
 interface Page {
   tasks: Task[]
@@ -42,12 +42,17 @@ export function TasksPage() {
   const parsed = parseSearch(q, now.value, known?.codes)
   const search = async (next: string): Promise<void> => {
     go(`/ui/tasks${query({ q: next })}`)
+    const { href } = here.value
+    const open = (taskNo: string): void => {
+      // The user may have left while the server looked it up.
+      if (here.value.href === href) go(taskPath(taskNo), { replace: true })
+    }
     const asked = parseSearch(next, now.value)
     const { word, filter } = asked
     if (!isSearched(asked)) return
     if (filter['webhookId'] !== undefined) {
       const [of] = (await read(next, undefined, 1)).rows
-      if (of) go(taskPath(of.taskNo), { replace: true })
+      if (of) open(of.taskNo)
       return
     }
     if (word === '' || Object.keys(filter).length > 0) return
@@ -56,7 +61,7 @@ export function TasksPage() {
       if (error instanceof Refusal && error.status === 404) return null
       throw error
     })
-    if (found) go(taskPath(found.taskNo), { replace: true })
+    if (found) open(found.taskNo)
   }
   return (
     <>
