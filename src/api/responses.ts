@@ -186,7 +186,7 @@ export const failuresAnswer = z.strictObject({
       archived: z.strictObject({ note: z.string(), at: time, by: z.string() }).optional()
     })
   ),
-  partial: z.boolean().optional().describe('true: older failures were not read.')
+  partial: z.boolean().optional().describe('true: older failures were not read, or there are more groups.')
 })
 export const differencesAnswer = z
   .strictObject({

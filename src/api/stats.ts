@@ -89,7 +89,7 @@ export function statsRoutes(app: App, deps: ApiDeps): void {
         summary: 'Failures, grouped by cause',
         operationId: 'listFailures',
         description:
-          'A group has one fingerprint: downstream, reason, status, and the first line of the answer without numbers and ids. `failed` counts those that are FAILED now. The newest 10,000 failures are read; if there are more, the answer is `partial`.',
+          'A group has one fingerprint: downstream, reason, status, and the first line of the answer without numbers and ids. `failed` counts those that are FAILED now. The newest 10,000 that match are grouped, of the newest 100,000. If there are more, or more groups than `limit`, the answer is `partial`.',
         querystring: failureQuery,
         response: { 200: failuresAnswer, ...refusals('INVALID', 'CODE_FORBIDDEN', ...keyed) }
       }

@@ -39,8 +39,10 @@ interface FailureGroup {
   archived?: { note: string; at: string; by: string }
 }
 
-/** The most failures that are read, the newest first. */
+/** The most failures that are grouped, the newest first. */
 const mostLooked = 10_000
+/** The most failures among which those of the filter are searched. Grouping one costs as much as ten of these. */
+const mostSearched = 100_000
 const bucketCount = 24
 
 interface PartRow extends Record<string, unknown> {
@@ -56,22 +58,32 @@ interface PartRow extends Record<string, unknown> {
   first: number
   last: number
   last_id: string
-  looked: number
 }
 
-/** Groups, those with the most FAILED deliveries first. `partial`: there are older failures that were not read. */
+/** The row of a look that found nothing. */
+interface NoPart extends Record<string, unknown> {
+  fingerprint: null
+}
+
+/** Groups, those with the most FAILED deliveries first. `partial`: there are older failures that were not read, or more groups. */
 export async function listFailures(
   { db }: Reads,
   filter: FailureFilter
 ): Promise<{ failures: FailureGroup[]; partial?: true }> {
   const { from, to, messageCode = null, downstream = null, fingerprint } = filter
   const [first, last] = [from.getTime() / 1000, to.getTime() / 1000]
-  const parts = await db.execute<PartRow>(sql`
+  const newest = (columns: SQL, more: SQL) => sql`
+    select ${columns} from failure
+    where created_at >= ${from.toISOString()}::timestamptz and created_at < ${to.toISOString()}::timestamptz
+      ${fingerprint === undefined ? sql`` : sql`and fingerprint = ${fingerprint}`}
+    order by created_at desc ${more}`
+  const rows = await db.execute<(PartRow | NoPart) & { is_partial: boolean }>(sql`
     with looked as materialized (
-      select * from failure
-      where created_at >= ${from.toISOString()}::timestamptz and created_at < ${to.toISOString()}::timestamptz
-        ${fingerprint === undefined ? sql`` : sql`and fingerprint = ${fingerprint}`}
-      order by created_at desc
+      select * from (${newest(sql`*`, sql`limit ${mostSearched}`)}) l
+      where ${ofCodes(filter.messageCodes, 'l.message_code')}
+        and (${messageCode}::text is null or l.message_code = ${messageCode})
+        and (${downstream}::text is null or l.downstream = ${downstream})
+      order by l.created_at desc
       limit ${mostLooked}
     ), known as (
       select l.*, width_bucket(extract(epoch from l.created_at)::float8, ${first}::float8, ${last}::float8, ${bucketCount}) as bucket,
@@ -86,15 +98,19 @@ export async function listFailures(
           select id from failure where task_id = l.task_id and downstream = l.downstream offset 0
         ) f
       ) own
-      where ${ofCodes(filter.messageCodes, 'l.message_code')}
-        and (${messageCode}::text is null or l.message_code = ${messageCode})
-        and (${downstream}::text is null or l.downstream = ${downstream})
+    ), part as (
+      select fingerprint, min(downstream) as downstream, min(reason) as reason, min(status_code) as status, min(line) as line,
+        bucket, count(*) filter (where is_failed)::int as failed, count(*)::int as failures,
+        count(*) filter (where is_again)::int as again, extract(epoch from min(created_at))::float8 as first,
+        extract(epoch from max(created_at))::float8 as last, max(id)::text as last_id
+      from known group by fingerprint, bucket
     )
-    select fingerprint, min(downstream) as downstream, min(reason) as reason, min(status_code) as status, min(line) as line,
-      bucket, count(*) filter (where is_failed)::int as failed, count(*)::int as failures,
-      count(*) filter (where is_again)::int as again, extract(epoch from min(created_at))::float8 as first,
-      extract(epoch from max(created_at))::float8 as last, max(id)::text as last_id, (select count(*)::int from looked) as looked
-    from known group by fingerprint, bucket`)
+    select part.*, look.is_partial from (
+      select count(*) = ${mostLooked}
+        or exists (${newest(sql`id`, sql`offset ${mostSearched} limit 1`)}) as is_partial
+      from looked
+    ) look left join part on true`)
+  const parts = rows.filter(row => row.fingerprint !== null)
   const byPrint = new Map<string, PartRow[]>()
   for (const part of parts) byPrint.set(part.fingerprint, [...(byPrint.get(part.fingerprint) ?? []), part])
   const archived = await readArchived({ db }, [...byPrint.keys()])
@@ -115,7 +131,7 @@ export async function listFailures(
       ...group,
       example: examples.get(lastId) ?? { taskNo: '', messageCode: '' }
     })),
-    ...((parts[0]?.looked ?? 0) === mostLooked ? { partial: true } : {})
+    ...(rows[0]?.is_partial || groups.length > page.length ? { partial: true } : {})
   }
 }
 

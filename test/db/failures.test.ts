@@ -94,6 +94,45 @@ t.test('what FAILED for one cause is one group, written with the failure itself'
   t.same(await seen({ to: new Date(Date.now() - 60_000) }), [])
 })
 
+t.test(
+  'failures of one downstream are found behind those of another, and what was left out is said',
+  async t => {
+    const { sql, reads } = await testDb(t)
+    await fail(
+      sql,
+      await standing(sql, inFlight, { messageCode: 'stock.moved', taskNo: 'moved-1' }),
+      'closed'
+    )
+    /** Newer failures of ads, in `groups` groups. */
+    const add = (n: number, groups: number) => sql`
+    insert into failure (task_id, downstream, attempt, message_code, fingerprint, reason, created_at)
+    select gen_random_uuid(), 'ads', 1, 'order.paid', lpad((n % ${groups}::int)::text, 16, '0'), 'REFUSED', now() + interval '1 s'
+    from generate_series(1, ${n}::int) n`
+    await add(12_000, 3)
+    const seen = async (more: Partial<FailureFilter>) => {
+      const { failures, partial = false } = await listFailures(reads, { ...filter(), ...more })
+      return { groups: failures.map(one => one.downstream), partial }
+    }
+    const mine = { groups: ['warehouse'], partial: false }
+    t.same(await seen({ downstream: 'warehouse' }), mine)
+    t.same(await seen({ messageCode: 'stock.moved' }), mine)
+    t.same(await seen({ messageCodes: ['stock.moved'] }), mine)
+    t.same(await seen({}), { groups: ['ads', 'ads', 'ads'], partial: true }, 'the newest 10,000 are read')
+    t.same(await seen({ downstream: 'nobody' }), { groups: [], partial: false }, 'all were searched')
+
+    await add(90_000, 3)
+    t.same(await seen({ downstream: 'warehouse' }), { groups: [], partial: true }, 'behind 100,000 others')
+    await sql`delete from failure where downstream = 'ads'`
+    await add(5, 5)
+    t.same(
+      await seen({ limit: 2 }),
+      { groups: ['warehouse', 'ads'], partial: true },
+      'more groups than asked for'
+    )
+    t.match(await seen({ limit: 6 }), { groups: { length: 6 }, partial: false })
+  }
+)
+
 t.test('what fails again after a redelivery stands out; what is HANDLED is FAILED no more', async t => {
   const { sql, reads } = await testDb(t)
   const [again, mended] = [await standing(sql, inFlight), await standing(sql, inFlight)]

@@ -82,5 +82,17 @@ t.test('what an operator finds, and what is offered for it', async t => {
     await page.locator('h1', { hasText: 'order-0' }).waitFor()
   })
 
+  await t.test('failures that were not all read are not called none, nor their last error', async t => {
+    const isAll = (address: URL) =>
+      address.pathname === '/failures' && !address.searchParams.has('downstream')
+    await page.route(isAll, route => route.fulfill({ json: { failures: [], partial: true } }))
+    await page.goto(`${url}/ui/failures`)
+    await page.locator('main', { hasText: 'Not all failures are here' }).waitFor()
+    t.equal(await page.locator('main .empty').count(), 0)
+    await page.goto(`${url}/ui/downstreams`)
+    await page.locator('tr', { hasText: 'plain' }).filter({ hasText: 'the warehouse is closed' }).waitFor()
+    await page.unroute(isAll)
+  })
+
   t.same(wrong, [])
 })

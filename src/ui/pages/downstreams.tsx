@@ -18,10 +18,10 @@ interface Row extends Downstream {
 }
 
 async function read(): Promise<Row[]> {
-  const [{ downstreams }, stats, { failures }] = await Promise.all([
+  const [{ downstreams }, stats, failures] = await Promise.all([
     get<{ downstreams: Downstream[] }>('/downstreams'),
     get<Stats>(`/stats${query({ by: 'downstream', step: 300 })}`),
-    get<{ failures: Group[] }>(`/failures${query({ limit: 200 })}`)
+    get<Failures>(`/failures${query({ limit: 200 })}`)
   ])
   const rows = downstreams.map((one): Row => ({
     ...one,
@@ -33,18 +33,25 @@ async function read(): Promise<Row[]> {
   return await Promise.all(rows.map(async row => ({ ...row, lastError: await lastErrorOf(row, failures) })))
 }
 
+interface Failures {
+  failures: Group[]
+  partial?: true
+}
+
 /** The latest error: of a delivery that FAILED in the last 24 hours, or of one that waits for its next attempt. */
 async function lastErrorOf(
-  { name, isFailing }: Row,
-  failures: readonly Group[]
+  { name, failed, isFailing }: Row,
+  { failures, partial }: Failures
 ): Promise<Row['lastError'] | undefined> {
-  const errors = failures
-    .filter(group => group.downstream === name)
-    .map(({ lastAt, status, line, reason, example }) => ({
-      text: [status, line ?? texts.value.reason[reason] ?? reason].filter(Boolean).join(' · '),
-      at: lastAt,
-      taskNo: example.taskNo
-    }))
+  let groups = failures.filter(group => group.downstream === name)
+  // The failures of another downstream may have left no room.
+  if (partial && groups.length === 0 && sumOf([failed]).n > 0)
+    groups = (await get<Failures>(`/failures${query({ downstream: name, limit: 200 })}`)).failures
+  const errors = groups.map(({ lastAt, status, line, reason, example }) => ({
+    text: [status, line ?? texts.value.reason[reason] ?? reason].filter(Boolean).join(' · '),
+    at: lastAt,
+    taskNo: example.taskNo
+  }))
   if (isFailing) {
     const waits = query({ downstream: name, phase: 'WAITING', status: 'SENDING', limit: 1 })
     const { deliveries } = await get<{ deliveries: (Delivery & { taskNo: string })[] }>(`/deliveries${waits}`)

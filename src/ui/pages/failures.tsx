@@ -25,7 +25,7 @@ export function FailuresPage() {
     `failures ${span} ${downstream} ${fingerprint} ${isArchived}`,
     () =>
       get<Answer>(
-        `/failures${query({ from: new Date(now.value.getTime() - spans[span] * 1_000).toISOString(), downstream, fingerprint, archived: isArchived ? true : undefined, limit: 100 })}`
+        `/failures${query({ from: new Date(now.value.getTime() - spans[span] * 1_000).toISOString(), downstream, fingerprint, archived: isArchived ? true : undefined, limit: 200 })}`
       ),
     { kinds: ['failure', 'audit'], everyMs: 15_000 }
   )
@@ -51,14 +51,14 @@ export function FailuresPage() {
       <Shown loaded={loaded}>
         {({ failures, partial }) => (
           <>
-            {failures.length === 0 ? <p class="quiet empty">{texts.value.common.none}</p> : null}
+            {failures.length === 0 && !partial ? <p class="quiet empty">{texts.value.common.none}</p> : null}
             <ul class="groups">
               {failures.map(group => (
                 <GroupCard key={group.fingerprint} group={group} reload={loaded.reload} />
               ))}
             </ul>
             {fingerprint === '' ? null : <Deliveries downstream={downstream} fingerprint={fingerprint} />}
-            {partial ? <p class="quiet">{texts.value.common.partial}</p> : null}
+            {partial ? <p class="quiet">{words.partial}</p> : null}
           </>
         )}
       </Shown>

@@ -97,6 +97,8 @@ export const en = {
     count: (n: number | string) => `${n} FAILED deliveries match now. Deliver them again?`,
     pace: 'At a bounded pace: at most a fifth of the limit of the downstream. It can be stopped.',
     start: (n: number | string) => `Redeliver ${n}`,
+    partial:
+      'Not all failures are here: there may be more groups, and more in each. A shorter time or a single downstream shows more.',
     sureArchive: 'The group is hidden until it fails again. No delivery changes.',
     span: 'Of the last'
   },
