@@ -2,8 +2,9 @@
 import { textArray } from './arrays.ts'
 import type { Sql } from './pool.ts'
 import type { RedeliverFilter } from './operation-tables.ts'
-import { literally, mostCounted } from './page.ts'
+import { highestUuid, literally, mostCounted } from './page.ts'
 import { lastFingerprintOfD, lastReasonOfD } from './reads.ts'
+import { lowestUuid, uuidAt } from '../domain/ids.ts'
 
 /** The filter of a caller, and the messageCodes that it may change. */
 export interface Selection {
@@ -46,21 +47,54 @@ export interface Counted {
   partial: boolean
 }
 
-/** How many FAILED deliveries match, of the first 10,000 of each downstream. */
+/** How many FAILED deliveries match: of a group with few failures, or of the oldest 10,000 of each downstream. */
 export async function countFailed(sql: Sql, selection: Selection): Promise<Counted> {
-  const { downstream } = selection.filter
+  const inGroup = await countGroup(sql, selection)
+  return inGroup === null ? await countOldest(sql, selection) : { matched: inGroup, partial: false }
+}
+
+/** Counts by the index of fingerprints. Null: no group is asked for, or it has more than 10,000 failures. */
+async function countGroup(sql: Sql, selection: Selection): Promise<number | null> {
+  const { fingerprint, downstream = null } = selection.filter
+  if (fingerprint === undefined) return null
+  const [row] = await sql<[{ matched: number; looked: number }]>`
+    with looked as materialized (
+      select task_id, downstream from failure where fingerprint = ${fingerprint} order by id limit ${mostCounted + 1}
+    )
+    select (select count(*) from looked)::int as looked, (
+      select count(*) from (select distinct task_id, downstream from looked) f
+        join delivery d on d.task_id = f.task_id and d.downstream = f.downstream and d.status = 2
+        join task t on t.id = d.task_id
+      where (select count(*) from looked) <= ${mostCounted}
+        and (${downstream}::text is null or d.downstream = ${downstream})
+        and ${matches(sql, selection)}
+    )::int as matched`
+  return row.looked > mostCounted ? null : row.matched
+}
+
+/** The time in the id of a task is that of the process that took it, and `created_at` is that of the database. */
+const clocksApartMs = 3_600_000
+const idAt = (at: string, apartMs: number): string => uuidAt(new Date(Date.parse(at) + apartMs))
+
+async function countOldest(sql: Sql, selection: Selection): Promise<Counted> {
+  const { downstream, from, to } = selection.filter
+  const low = from === undefined ? lowestUuid : idAt(from, -clocksApartMs)
+  const high = to === undefined ? highestUuid : idAt(to, clocksApartMs)
   const names = downstream === undefined ? await failedDownstreams(sql) : [downstream]
   const [row] = await sql<[{ matched: number; looked: number | null }]>`
     select (select count(*) from (
       select from unnest(${textArray(names)}::text[]) as o (name) cross join lateral (
         select f.* from delivery f
-        where f.downstream = o.name and f.status = 2 order by f.task_id limit ${mostCounted}
+        where f.downstream = o.name and f.status = 2 and f.task_id between ${low}::uuid and ${high}::uuid
+        order by f.task_id limit ${mostCounted}
       ) d join task t on t.id = d.task_id
       where ${matches(sql, selection)}
     ) m)::int as matched, (
       select max(looked.n) from unnest(${textArray(names)}::text[]) as o (name) cross join lateral (
         select count(*) as n from (
-          select from delivery f where f.downstream = o.name and f.status = 2 limit ${mostCounted + 1}
+          select from delivery f
+          where f.downstream = o.name and f.status = 2 and f.task_id between ${low}::uuid and ${high}::uuid
+          limit ${mostCounted + 1}
         ) l
       ) looked
     )::int as looked`

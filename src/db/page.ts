@@ -18,9 +18,10 @@ export interface ListFilter {
 
 /** The form of a cursor's id. */
 export const uuid = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/
-const highest = 'ffffffff-ffff-ffff-ffff-ffffffffffff'
+export const highestUuid = 'ffffffff-ffff-ffff-ffff-ffffffffffff'
 
-export const upTo = (filter: ListFilter): string => filter.cursor ?? (filter.to ? uuidAt(filter.to) : highest)
+export const upTo = (filter: ListFilter): string =>
+  filter.cursor ?? (filter.to ? uuidAt(filter.to) : highestUuid)
 
 /** The page of `rows`. If more pages follow, `rows` has one row more than the page. */
 export function paged<Row>(

@@ -20,6 +20,9 @@ export function sumOf(counts: readonly Count[]): Sum {
   return { n, isMore }
 }
 
+/** The API counts up to 10,000. A text with less: too many rows to count all that match. */
+export const isUncounted = (count: Count): boolean => typeof count === 'string' && sumOf([count]).n < 10_000
+
 /** `310,000`, `10,301+`. */
 export const sumText = ({ n, isMore }: Sum): string => `${n.toLocaleString('en')}${isMore ? '+' : ''}`
 export const countText = (count: Count): string => sumText(sumOf([count]))

@@ -136,6 +136,35 @@ t.test('a filter takes what it says: by code, taskNo, reason, text of the last r
   t.equal(await count({}, ['order.paid']), 12)
 })
 
+t.test('a group, or what is new, is counted behind 10,000 older FAILED deliveries', async t => {
+  const { sql } = await stage(t, 3)
+  await sql`
+    insert into task (id, task_no, message_code, scene_type, message_body, content_hash, created_by, created_at)
+    select ('00000000-0000-7000-8000-' || lpad(to_hex(n), 12, '0'))::uuid, 'old-' || n, 'order.paid', '', '{}', 'hash', 'test',
+      now() - interval '2 days'
+    from generate_series(1, 10001) n`
+  await sql`
+    insert into delivery (task_id, downstream, status, attempt, tries_left, needs_receipt, reason)
+    select id, 'warehouse', 2, 1, 0, false, 'REFUSED' from task where task_no like 'old-%'`
+  const count = (filter: Selection['filter']) => countFailed(sql, { filter, messageCodes: null })
+  const [row] = await sql<[{ fingerprint: string }]>`select distinct fingerprint from failure`
+  const { fingerprint } = row
+  const three = { matched: 3, partial: false }
+  t.same(await count({ fingerprint }), three)
+  t.same(await count({ fingerprint, downstream: 'warehouse' }), three)
+  t.same(await count({ fingerprint, downstream: 'points' }), { matched: 0, partial: false })
+  t.same(await count({ from: new Date(Date.now() - 86_400_000).toISOString() }), three)
+  t.same(await count({ to: new Date(Date.now() - 86_400_000).toISOString() }), {
+    matched: 10_000,
+    partial: true
+  })
+  t.same(await count({ reason: 'SEND_EXHAUSTED' }), { matched: 0, partial: true }, 'too many to look at all')
+  await sql`
+    insert into failure (task_id, downstream, attempt, message_code, fingerprint, reason, created_at)
+    select id, 'warehouse', 1, 'order.paid', ${fingerprint}, 'REFUSED', now() from task where task_no like 'old-%'`
+  t.same(await count({ fingerprint }), { matched: 10_000, partial: true }, 'a group with too many failures')
+})
+
 t.test('one that is stopped takes nothing more; what it took stays', async t => {
   const { sql, begin, runner, state, dispatch } = await stage(t, 25)
   const id = await begin()

@@ -94,5 +94,34 @@ t.test('what an operator finds, and what is offered for it', async t => {
     await page.unroute(isAll)
   })
 
+  await t.test('where too many are FAILED to count what matches, the question says so', async t => {
+    const id = '0199a1b2-c3d4-7e5f-8a6b-0123456789ab'
+    const of = { id, filter: {}, createdAt: new Date().toISOString(), createdBy: 'ops-1' }
+    const done = {
+      ...of,
+      state: 'DONE',
+      matched: '10,000+',
+      redelivered: 3,
+      skipped: 0,
+      deliveries: { HANDLED: 3 }
+    }
+    await page.route(/\/tasks\/redeliver$/, async route => {
+      const { dryRun } = route.request().postDataJSON() as { dryRun?: true }
+      await route.fulfill({ json: dryRun ? { dryRun, matched: '0+' } : done })
+    })
+    await page.route(/\/operations\/[^/]+$/, route => route.fulfill({ json: done }))
+    await page.route(/\/operations\/[^/]+\/deliveries/, route => route.fulfill({ json: { deliveries: [] } }))
+    await search('status:FAILED')
+    await all.click()
+    const question = page.locator('dialog[open]')
+    t.match(
+      await question.innerText(),
+      /More than 10,000 .* of the oldest 10,000 of each downstream, 0 match/
+    )
+    await question.getByRole('button', { name: 'Redeliver all that match' }).click()
+    await page.locator('label', { hasText: '3 of 3 taken' }).waitFor()
+    await page.unrouteAll()
+  })
+
   t.same(wrong, [])
 })

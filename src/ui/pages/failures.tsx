@@ -1,6 +1,6 @@
 import { get, post, query } from '../api.ts'
 import { Spark } from '../chart.tsx'
-import { countText, type Count } from '../counts.ts'
+import { countText, isUncounted, sumOf, type Count } from '../counts.ts'
 import { Act, ask, AskAct, say } from '../acts.tsx'
 import { Choice, Heading, Link, number, Shown, SpanChoice, spanOr, spans, taskPath, Time } from '../parts.tsx'
 import { epoch, List, listOf, taskColumn } from '../list.tsx'
@@ -132,17 +132,18 @@ function Deliveries({ downstream, fingerprint }: { downstream: string; fingerpri
 export async function askRedeliver(filter: Record<string, string>): Promise<void> {
   const words = texts.value.failures
   const { matched } = await post<{ matched: Count }>('/tasks/redeliver', { filter, dryRun: true })
+  const isUnknown = isUncounted(matched)
   ask({
     title: words.redeliver,
     text: (
       <>
         <p>
-          <b>{words.count(matched)}</b>
+          <b>{isUnknown ? words.uncounted(number(sumOf([matched]).n)) : words.count(matched)}</b>
         </p>
         <p class="quiet">{words.pace}</p>
       </>
     ),
-    confirm: words.start(matched),
+    confirm: isUnknown ? texts.value.tasks.redeliverAll : words.start(matched),
     run: async () => {
       const { id } = await post<Operation>('/tasks/redeliver', { filter })
       go(`/ui/operation${query({ id })}`)

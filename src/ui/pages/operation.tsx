@@ -70,13 +70,14 @@ export function OperationPage() {
 function Progress({ one }: { one: Operation }) {
   const words = texts.value.operation
   const done = one.redelivered + one.skipped
+  // At its end it has also looked at those that were too many to count.
+  const all =
+    typeof one.matched === 'number' ? number(one.matched) : one.state === 'DONE' ? number(done) : one.matched
   const most = typeof one.matched === 'number' ? one.matched : Math.max(done, 10_000)
   return (
     <section class="card">
       <p>
-        <label for="progress">
-          {words.progress(done, typeof one.matched === 'number' ? number(one.matched) : one.matched)}
-        </label>
+        <label for="progress">{words.progress(done, all)}</label>
       </p>
       <progress
         id="progress"

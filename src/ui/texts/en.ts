@@ -95,6 +95,8 @@ export const en = {
     show: 'Show tasks',
     nowFailed: 'FAILED now for this cause',
     count: (n: number | string) => `${n} FAILED deliveries match now. Deliver them again?`,
+    uncounted: (n: string) =>
+      `More than 10,000 deliveries are FAILED, too many to count all that match: of the oldest 10,000 of each downstream, ${n} match. Deliver all that match again?`,
     pace: 'At a bounded pace: at most a fifth of the limit of the downstream. It can be stopped.',
     start: (n: number | string) => `Redeliver ${n}`,
     partial:
