@@ -159,8 +159,8 @@ function hasMember(json: unknown, member: string | undefined): boolean {
 }
 
 /** Reads seconds or a date. A wait above one hour is ignored. */
-function retryAfter(header: string | null): number | undefined {
-  if (header === null) return undefined
+export function retryAfter(header: string | null | undefined): number | undefined {
+  if (header === null || header === undefined) return undefined
   const ms = /^\d+$/.test(header) ? Number(header) * 1_000 : Date.parse(header) - Date.now()
   return ms >= 0 && ms <= 3_600_000 ? ms : undefined
 }

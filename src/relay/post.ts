@@ -1,5 +1,6 @@
 // Rows become one POST /tasks/batch; its answer becomes a verdict for each row.
 import { request } from 'undici'
+import { retryAfter } from '../producer/call.ts'
 import { problemBody } from '../runtime/errors.ts'
 import { kinds, type Member } from './columns.ts'
 import type { RelayRow, RowVerdict } from './source.ts'
@@ -164,11 +165,10 @@ async function send(
       body,
       signal: AbortSignal.timeout(timeoutMs)
     })
-    const seconds = Number(answer.headers['retry-after'])
     return {
       status: answer.statusCode,
       body: await answer.body.text(),
-      retryAfterMs: Number.isFinite(seconds) ? seconds * 1_000 : undefined
+      retryAfterMs: retryAfter(answer.headers['retry-after']?.toString())
     }
   } catch (err) {
     const { message, code } = err as NodeJS.ErrnoException
