@@ -5,7 +5,7 @@ import { checkTaskNo, postText, ProducerError, written, type Task } from './task
 export interface ClientOptions {
   /** The address of Ackbox, like https://ackbox.example.com */
   url: string
-  /** API key. Its scopes define its permissions. */
+  /** API key. Its scopes define its permissions. Spaces and newlines around it are cut. */
   key?: string | undefined
   /** The timeout of one try, in milliseconds. Default 10,000. */
   timeoutMs?: number | undefined
@@ -188,7 +188,15 @@ function targetOf({ url, key, timeoutMs = 10_000, retryForMs = 30_000 }: ClientO
     throw new ProducerError('url must be without a user and password: give the API key as key.')
   if (!base.pathname.endsWith('/')) base.pathname += '/'
   base.search = base.hash = ''
-  return { base, key, timeoutMs, retryForMs }
+  return { base, key: checkedKey(key), timeoutMs, retryForMs }
+}
+
+/** A file ends with a newline. No message names the key: `fetch` would, in its error about an invalid header. */
+function checkedKey(key: string | undefined): string | undefined {
+  const text = key?.trim()
+  if (text && !/^[!-~]+$/.test(text))
+    throw new ProducerError('key must be one of `npx ackbox key`: printable ASCII without spaces.')
+  return text
 }
 
 function taskPath(taskNo: string): string {

@@ -191,6 +191,21 @@ t.test('the key goes along, to the path of the url and to nobody else', async t 
   t.equal(fake.seen.length, 2, 'no redirect is followed')
 })
 
+t.test('a key that no header can carry is refused at once, and no message names it', async t => {
+  const fake = await fakeAckbox(t)
+  for (const key of ['ak_secret\nx', 'ak_secret x', 'ak_sécret', 'ak_secret\u0000']) {
+    const refused = await Promise.resolve()
+      .then(() => client({ url: fake.url, key, retryForMs: 0 }).read('x'))
+      .catch((err: unknown) => err)
+    t.match(refused, { name: 'ProducerError', message: /^key must be/ }, JSON.stringify(key))
+    t.notMatch(String(refused), 'cret')
+  }
+  await client({ url: fake.url, key: ' ak_secret\n' }).read('x')
+  t.match(fake.seen, only({ headers: { authorization: 'Bearer ak_secret' } }), 'a file ends with a newline')
+  await client({ url: fake.url, key: '' }).read('x')
+  t.notOk(fake.seen[1]?.headers['authorization'])
+})
+
 t.test('a body keeps its own text', async t => {
   const fake = await fakeAckbox(t)
   const ackbox = client({ url: fake.url })
