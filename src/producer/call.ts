@@ -69,7 +69,7 @@ export async function call<Answer>(target: Target, request: ApiRequest): Promise
     const answer = await attempt<Answer>(target, request)
     if (!(answer instanceof AckboxError)) return answer
     if (!mayRetry(answer, request.isRepeatable)) throw answer
-    const pause = Math.max(answer.retryAfterMs ?? 0, backoffMs(tries))
+    const pause = pauseMs(answer, tries)
     if (performance.now() + pause > end) throw answer
     await sleep(pause, request.signal)
   }
@@ -81,9 +81,16 @@ const neverTaken = (err: AckboxError): boolean =>
   (err.cause as { cause?: { code?: string } } | undefined)?.cause?.code === 'ECONNREFUSED'
 
 function mayRetry(err: AckboxError, isRepeatable: boolean): boolean {
-  if (!isRepeatable) return neverTaken(err)
-  return err.status === undefined || err.status >= 500 || [408, 425, 429].includes(err.status)
+  return isRepeatable ? isTransient(err) : neverTaken(err)
 }
+
+/** True: the same request may succeed later. */
+export const isTransient = (err: AckboxError): boolean =>
+  err.status === undefined || err.status >= 500 || [408, 425, 429].includes(err.status)
+
+/** The pause before the next try, after this number of failed tries. */
+export const pauseMs = (err: AckboxError, tries: number): number =>
+  Math.max(err.retryAfterMs ?? 0, backoffMs(tries))
 
 /** 100 ms, doubling up to 5 s, less a random part of up to half, so that many clients do not retry at the same moment. */
 const backoffMs = (tries: number): number => Math.min(5_000, 100 * 2 ** (tries - 1)) * (1 - Math.random() / 2)

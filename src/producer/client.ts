@@ -1,6 +1,8 @@
 // A client of Ackbox's HTTP API for producers.
-import { AckboxError, call, sleep, type ApiRequest, type Target } from './call.ts'
+import type { BatchResult, TaskAnswer } from './answers.ts'
+import { AckboxError, call, type ApiRequest, type Target } from './call.ts'
 import { checkTaskNo, postText, ProducerError, written, type Task } from './task.ts'
+import { waitFor } from './wait-for.ts'
 
 export interface ClientOptions {
   /** The address of Ackbox, like https://ackbox.example.com */
@@ -17,45 +19,16 @@ export interface CallOptions {
   signal?: AbortSignal | undefined
 }
 
-export type TaskStatus = 'SENDING' | 'HANDLED' | 'FAILED' | 'DELETED' | 'SKIPPED' | 'PREPARED' | 'CANCELLED'
-
-/** A task as Ackbox returns it. It has more members than those listed here. */
-export interface TaskAnswer {
-  taskNo: string
-  messageCode: string
-  sceneType: string
-  status: TaskStatus
-  createdAt: string
-  deliveries: DeliveryAnswer[]
-  messageBody?: unknown
-  [member: string]: unknown
-}
-export interface DeliveryAnswer {
-  downstream: string
-  status: TaskStatus
-  phase?: string
-  reason?: string
-  attempt: number
-  [member: string]: unknown
-}
-
-/** The result of one task of a batch. 201: new. 200: already known. Otherwise a refusal with its code. */
-export interface BatchResult {
-  taskNo: string
-  status: number
-  task?: TaskAnswer
-  code?: string
-  detail?: string
-  pointer?: string
-}
-
 export interface Client {
   /** Posts a task. Resolves when Ackbox has committed it. A task without taskNo gets a random one here, so a retry is the same task. */
   post(task: Task, options?: CallOptions): Promise<TaskAnswer>
   /** Posts any number of tasks. Each task has its own result, in the same order. */
   batch(tasks: readonly Task[], options?: CallOptions): Promise<BatchResult[]>
   read(taskNo: string, options?: CallOptions): Promise<TaskAnswer>
-  /** Waits until the task, which may still be an outbox row, has ended. Returns it as it is after `timeoutMs` (default 60,000). */
+  /**
+   * Waits until the task, which may still be an outbox row, has ended. Returns it as it is after `timeoutMs` (default 60,000). Failed
+   * requests are retried until then.
+   */
   waitFor(taskNo: string, options?: CallOptions & { timeoutMs?: number | undefined }): Promise<TaskAnswer>
   /** Redelivers FAILED deliveries, with `force` also HANDLED ones. No retry if the request may have arrived. */
   redeliver(
@@ -74,8 +47,6 @@ export interface Client {
 
 /** The most tasks and bytes in one request: the limits of the API, less some bytes for the rest of the request. */
 const most = { tasks: 1_000, bytes: 7 * 1_048_576 }
-/** The longest time for which the API delays an answer. */
-const longestWaitS = 60
 
 export function client(options: ClientOptions): Client {
   const target = targetOf(options)
@@ -131,31 +102,22 @@ export function client(options: ClientOptions): Client {
     },
     read: async (taskNo, { signal } = {}) =>
       await ask(taskPath(taskNo), { method: 'GET', signal, isRepeatable: true }),
-    async waitFor(taskNo, { timeoutMs = 60_000, signal } = {}) {
-      const end = performance.now() + timeoutMs
-      for (;;) {
-        const leftMs = Math.max(0, end - performance.now())
-        const seconds = Math.min(longestWaitS, Math.max(1, Math.ceil(leftMs / 1_000)))
-        const path = `${taskPath(taskNo)}?wait=HANDLED&timeout=${seconds}`
-        const task = await ask<TaskAnswer>(path, {
-          method: 'GET',
-          waitMs: seconds * 1_000,
-          signal,
-          isRepeatable: true
-        }).catch((err: unknown) => {
-          const isComing = err instanceof AckboxError && err.code === 'TASK_NOT_FOUND'
-          if (!isComing || performance.now() >= end) throw err
-        })
-        if (task === undefined) {
-          await sleep(Math.min(250, leftMs), signal)
-          continue
-        }
-        const isOver = task.status !== 'SENDING' && task.status !== 'PREPARED'
-        if (isOver || performance.now() >= end) return task
-        // The API delays the answer for a SENDING task, but not for a half message.
-        if (task.status === 'PREPARED') await sleep(Math.min(500, leftMs), signal)
-      }
-    },
+    waitFor: async (taskNo, waitOptions = {}) =>
+      await waitFor(
+        seconds =>
+          call(
+            { ...target, retryForMs: 0 },
+            {
+              method: 'GET',
+              path: `${taskPath(taskNo)}?wait=HANDLED&timeout=${seconds}`,
+              waitMs: seconds * 1_000,
+              signal: waitOptions.signal,
+              isRepeatable: true,
+              member: 'taskNo'
+            }
+          ),
+        waitOptions
+      ),
     redeliver: async (taskNo, { downstream, force, signal } = {}) =>
       await ask(`${taskPath(taskNo)}/redeliver`, {
         method: 'POST',

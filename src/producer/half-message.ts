@@ -4,7 +4,8 @@ import { databaseOf, type NativeOf } from '../adapter/drivers.ts'
 import type { Database, PostgresJs, Tx } from '../adapter/transaction.ts'
 import { AlreadyDecided, answerCheck, prepared, stillPrepared } from './barrier.ts'
 import { AckboxError } from './call.ts'
-import type { Client, TaskAnswer } from './client.ts'
+import type { TaskAnswer } from './answers.ts'
+import type { Client } from './client.ts'
 import { ProducerError, type Task } from './task.ts'
 
 export interface HalfMessageOptions {

@@ -1,15 +1,8 @@
 // The public API for producers: import { enqueue, outbox, client } from 'ackbox/producer'
 // It loads no library, and no other folder than the adapters.
 export { enqueue, outbox } from './outbox.ts'
-export {
-  client,
-  type BatchResult,
-  type Client,
-  type ClientOptions,
-  type DeliveryAnswer,
-  type TaskAnswer,
-  type TaskStatus
-} from './client.ts'
+export type { BatchResult, DeliveryAnswer, TaskAnswer, TaskStatus } from './answers.ts'
+export { client, type Client, type ClientOptions } from './client.ts'
 export { AckboxError } from './call.ts'
 export { fromMysql2, fromPg } from '../adapter/drivers.ts'
 export { fromDrizzle, fromKnex, fromKysely, fromPrisma, fromTypeorm } from '../adapter/builders.ts'

@@ -1,0 +1,32 @@
+// What the API answers.
+export type TaskStatus = 'SENDING' | 'HANDLED' | 'FAILED' | 'DELETED' | 'SKIPPED' | 'PREPARED' | 'CANCELLED'
+
+/** A task as Ackbox returns it. It has more members than those listed here. */
+export interface TaskAnswer {
+  taskNo: string
+  messageCode: string
+  sceneType: string
+  status: TaskStatus
+  createdAt: string
+  deliveries: DeliveryAnswer[]
+  messageBody?: unknown
+  [member: string]: unknown
+}
+export interface DeliveryAnswer {
+  downstream: string
+  status: TaskStatus
+  phase?: string
+  reason?: string
+  attempt: number
+  [member: string]: unknown
+}
+
+/** The result of one task of a batch. 201: new. 200: already known. Otherwise a refusal with its code. */
+export interface BatchResult {
+  taskNo: string
+  status: number
+  task?: TaskAnswer
+  code?: string
+  detail?: string
+  pointer?: string
+}

@@ -1,0 +1,40 @@
+import type { TaskAnswer } from './answers.ts'
+import { AckboxError, isTransient, pauseMs, sleep } from './call.ts'
+
+/** The longest wait of one request. Many proxies end a connection that is silent for 30 s or 60 s. */
+const longestS = 25
+
+/**
+ * Asks until the task has ended, or the time is over. `ask` gets the seconds for which Ackbox may delay its answer. Throws the error of the
+ * last request if that failed.
+ */
+export async function waitFor(
+  ask: (seconds: number) => Promise<TaskAnswer>,
+  { timeoutMs = 60_000, signal }: { timeoutMs?: number | undefined; signal?: AbortSignal | undefined }
+): Promise<TaskAnswer> {
+  const end = performance.now() + timeoutMs
+  let failures = 0
+  for (;;) {
+    const leftMs = Math.max(0, end - performance.now())
+    const asked = await ask(Math.min(longestS, Math.max(1, Math.ceil(leftMs / 1_000)))).catch(
+      (err: unknown) => {
+        if (err instanceof AckboxError) return err
+        throw err
+      }
+    )
+    if (asked instanceof AckboxError) {
+      const isComing = asked.code === 'TASK_NOT_FOUND'
+      failures = isComing ? 0 : failures + 1
+      const pause = isComing ? 250 : pauseMs(asked, failures)
+      const nowLeftMs = end - performance.now()
+      if (nowLeftMs <= 0 || !(isComing || isTransient(asked))) throw asked
+      await sleep(Math.min(pause, nowLeftMs), signal)
+      continue
+    }
+    failures = 0
+    const isOver = asked.status !== 'SENDING' && asked.status !== 'PREPARED'
+    if (isOver || performance.now() >= end) return asked
+    // The API delays the answer for a SENDING task, but not for a half message.
+    if (asked.status === 'PREPARED') await sleep(Math.min(500, leftMs), signal)
+  }
+}
