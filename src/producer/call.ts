@@ -1,4 +1,5 @@
 // One request to Ackbox, retried while a retry is safe and there is time.
+import type { BatchResult } from './answers.ts'
 
 /** Ackbox refused the request, or was unreachable. `code` is stable in an answer of Ackbox. */
 export class AckboxError extends Error {
@@ -14,6 +15,12 @@ export class AckboxError extends Error {
   readonly errors: readonly { detail: string; pointer: string }[]
   /** The pause that Ackbox requests before the next try. */
   readonly retryAfterMs: number | undefined
+  /** Of `post` and `prepare`: the number of the task. With this number a repeat is the same task. */
+  taskNo: string | undefined
+  /** Of `batch`: the numbers of all its tasks, in their order. With these numbers a repeat makes no second tasks. */
+  taskNos: readonly string[] = []
+  /** Of `batch`: the results of the first tasks, which were answered before the error. */
+  results: readonly BatchResult[] = []
 
   constructor(message: string, answer: KnownRefusal, options?: ErrorOptions) {
     super(message, options)

@@ -22,7 +22,10 @@ export interface CallOptions {
 export interface Client {
   /** Posts a task. Resolves when Ackbox has committed it. A task without taskNo gets a random one here, so a retry is the same task. */
   post(task: Task, options?: CallOptions): Promise<TaskAnswer>
-  /** Posts any number of tasks. Each task has its own result, in the same order. */
+  /**
+   * Posts any number of tasks. Each task has its own result, in the same order. After an error, its `taskNos` make a repeat safe, and its
+   * `results` tell how far it came.
+   */
   batch(tasks: readonly Task[], options?: CallOptions): Promise<BatchResult[]>
   read(taskNo: string, options?: CallOptions): Promise<TaskAnswer>
   /**
@@ -54,20 +57,42 @@ export function client(options: ClientOptions): Client {
     call(target, { member: 'taskNo', ...request, path })
   const act = (taskNo: string, verb: string, { signal }: CallOptions): Promise<TaskAnswer> =>
     ask(`${taskPath(taskNo)}/${verb}`, { method: 'POST', signal, isRepeatable: true })
-  const postOne = (
+  const postOne = async (
     task: Task,
     more: Record<string, unknown>,
     signal: AbortSignal | undefined
   ): Promise<TaskAnswer> => {
     const row = written(task)
-    const { traceparent } = row
-    return ask('tasks', {
+    const { taskNo, traceparent } = row
+    try {
+      return await ask('tasks', {
+        method: 'POST',
+        body: postText(row, more),
+        traceparent,
+        signal,
+        isRepeatable: true
+      })
+    } catch (err) {
+      if (err instanceof AckboxError) err.taskNo = taskNo
+      throw err
+    }
+  }
+  const postPart = async (
+    texts: readonly string[],
+    signal: AbortSignal | undefined
+  ): Promise<BatchResult[]> => {
+    const { results } = await ask<{ results: BatchResult[] }>('tasks/batch', {
       method: 'POST',
-      body: postText(row, more),
-      traceparent,
+      body: `{"tasks":[${texts.join(',')}]}`,
       signal,
-      isRepeatable: true
+      isRepeatable: true,
+      member: 'results'
     })
+    if (results.length === texts.length) return results
+    throw new AckboxError(
+      `POST tasks/batch was answered with ${results.length} results for ${texts.length} tasks, so not by Ackbox.`,
+      {}
+    )
   }
   return {
     post: async (task, { signal } = {}) => await postOne(task, {}, signal),
@@ -79,24 +104,16 @@ export function client(options: ClientOptions): Client {
       ),
     async batch(tasks, { signal } = {}) {
       const rows = tasks.map(written)
+      const taskNos = rows.map(row => row.taskNo)
       const results: BatchResult[] = []
-      for (const texts of parts(rows.map(row => postText(row, { traceparent: row.traceparent })))) {
-        const body = `{"tasks":[${texts.join(',')}]}`
-        const answer = await ask<{ results: BatchResult[] }>('tasks/batch', {
-          method: 'POST',
-          body,
-          signal,
-          isRepeatable: true,
-          member: 'results'
-        })
-        if (answer.results.length !== texts.length)
-          throw new AckboxError(
-            `POST tasks/batch was answered with ${answer.results.length} results for ${texts.length} tasks, so not by Ackbox.`,
-            {}
-          )
-        // The result of a refused task may have no taskNo. It is added here.
-        for (const result of answer.results)
-          results.push({ ...result, taskNo: rows[results.length]?.taskNo ?? '' })
+      try {
+        for (const texts of parts(rows.map(row => postText(row, { traceparent: row.traceparent }))))
+          for (const result of await postPart(texts, signal))
+            // The result of a refused task may have no taskNo. It is added here.
+            results.push({ ...result, taskNo: taskNos[results.length] ?? '' })
+      } catch (err) {
+        if (err instanceof AckboxError) Object.assign(err, { taskNos, results })
+        throw err
       }
       return results
     },

@@ -110,28 +110,6 @@ t.test('it gives up when its time is over, and says what stood in the way', asyn
   })
 })
 
-t.test('waiting goes on after requests that ended badly, until its own time is over', async t => {
-  const fake = await fakeAckbox(t)
-  // The time for retries is over: each request of a wait may take longer than it.
-  const ackbox = client({ url: fake.url, retryForMs: 0 })
-  fake.script = (_, response, nth) => {
-    if (nth === 1) return answer(response, 504, '<html>gateway timeout</html>')
-    if (nth === 2) response.destroy()
-    return nth === 2 || answer(response, 200, { taskNo: 'x', status: nth === 3 ? 'SENDING' : 'HANDLED' })
-  }
-  t.match(await ackbox.waitFor('x', { timeoutMs: 600_000 }), { status: 'HANDLED' })
-  t.equal(fake.seen.length, 4)
-  for (const { path } of fake.seen)
-    t.ok(Number(/timeout=(\d+)$/.exec(path)?.[1]) < 30, `${path}: no proxy ends it as idle`)
-
-  fake.script = (_, response) => answer(response, 503, 'busy')
-  await t.rejects(ackbox.waitFor('x', { timeoutMs: 300 }), { name: 'AckboxError', status: 503 })
-  const before = fake.seen.length
-  fake.script = (_, response) => answer(response, 403, { status: 403, code: 'FORBIDDEN', title: 'No' })
-  await t.rejects(ackbox.waitFor('x'), { code: 'FORBIDDEN' })
-  t.equal(fake.seen.length, before + 1, 'a refusal is told at once')
-})
-
 t.test('what was refused for good is not tried again', async t => {
   const fake = await fakeAckbox(t)
   fake.script = (_, response) =>
