@@ -3,7 +3,7 @@ import { randomUUID } from 'node:crypto'
 import { databaseOf, type NativeOf } from '../adapter/drivers.ts'
 import type { Database, PostgresJs, Tx } from '../adapter/transaction.ts'
 import { AlreadyDecided, answerCheck, prepared, stillPrepared } from './barrier.ts'
-import { AckboxError } from './call.ts'
+import { AckboxError, isTransient } from './call.ts'
 import type { TaskAnswer } from './answers.ts'
 import type { Client } from './client.ts'
 import { ProducerError, type Task } from './task.ts'
@@ -26,6 +26,14 @@ export interface HalfMessageDone<Result> {
 /** It is unknown here whether the transaction committed. Ackbox's check decides it: nothing is lost, and nothing is sent on a guess. */
 export class UnclearCommit extends ProducerError {
   override name = 'UnclearCommit'
+}
+
+/**
+ * The transaction has committed, so the work must not be done again, but Ackbox refused to commit the message. `cause` is the refusal: an
+ * AckboxError with its code, like TASK_ROLLED_BACK if somebody has rolled the message back meanwhile.
+ */
+export class CommitRefused extends ProducerError {
+  override name = 'CommitRefused'
 }
 
 /**
@@ -85,14 +93,19 @@ async function rollBack(ackbox: Client, db: Tx, { taskNo, createdAt }: TaskAnswe
   } catch {}
 }
 
-/** The work is committed, so an unreachable Ackbox is not an error. A refusal is an error and is thrown. */
+/**
+ * The work is committed. So it is no error if Ackbox cannot be reached, or a proxy answers in its place: the check finds the commit. A
+ * refusal of Ackbox itself is an error.
+ */
 async function commit(ackbox: Client, taskNo: string): Promise<TaskAnswer | undefined> {
   try {
     return await ackbox.commit(taskNo)
   } catch (err) {
-    if (err instanceof AckboxError && err.status !== undefined && err.status < 500 && err.status !== 429)
-      throw err
-    return undefined
+    if (!(err instanceof AckboxError) || err.code === undefined || isTransient(err)) return undefined
+    throw new CommitRefused(
+      `The transaction of the half message ${taskNo} has committed and must not run again, but Ackbox refused to commit the message: ${err.message}`,
+      { cause: err }
+    )
   }
 }
 

@@ -15,7 +15,13 @@ export {
   type CheckRequest,
   type CheckState
 } from './barrier.ts'
-export { halfMessage, UnclearCommit, type HalfMessageDone, type HalfMessageOptions } from './half-message.ts'
+export {
+  CommitRefused,
+  halfMessage,
+  UnclearCommit,
+  type HalfMessageDone,
+  type HalfMessageOptions
+} from './half-message.ts'
 export {
   AdapterError,
   type Database,

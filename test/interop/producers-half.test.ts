@@ -1,6 +1,6 @@
 // Half messages of the producers in Java and Go, with a real Ackbox and a real database. Each can be cut off at a bad moment.
 import { execFile } from 'node:child_process'
-import { createServer } from 'node:http'
+import { createServer, type ServerResponse } from 'node:http'
 import { once } from 'node:events'
 import type { AddressInfo } from 'node:net'
 import { text } from 'node:stream/consumers'
@@ -66,7 +66,7 @@ for (const [name, { needs, prepare }] of Object.entries(languages))
 async function stories(t: Test, shop: Shop, { command, args, env }: Command): Promise<void> {
   const at = await stage(t)
   if (!at) return
-  const { url, pay, forge, database, afterPrepare, cutCommit } = await scene(t, shop, at.env, {
+  const { url, pay, forge, database, afterPrepare, cutCommit, answerCommits } = await scene(t, shop, at.env, {
     command,
     args,
     env
@@ -140,6 +140,33 @@ async function stories(t: Test, shop: Shop, { command, args, env }: Command): Pr
     }
   )
 
+  await t.test('a page in place of the answer to the commit says nothing of the work', async t => {
+    for (const status of [200, 401, 404]) {
+      answerCommits(response => void response.writeHead(status).end('<html>Sign in</html>'))
+      t.match(await pay(`page-${status}`), { status: 200, text: 'paid' })
+      answerCommits(undefined)
+      await call(`${url}/tasks/page-${status}/check`, {})
+      t.equal(await ended(`page-${status}`), 'HANDLED', 'the check finds the commit')
+    }
+    await paid(3, 'the account paid')
+  })
+
+  await t.test(
+    'a message that was rolled back while the work committed is an error that says so',
+    async t => {
+      const problem = JSON.stringify({ status: 409, code: 'TASK_ROLLED_BACK', title: 'It was rolled back' })
+      answerCommits(
+        response => void response.writeHead(409, { 'content-type': 'application/problem+json' }).end(problem)
+      )
+      t.match(await pay('by-hand'), {
+        status: 500,
+        text: /has committed and must not run again.*TASK_ROLLED_BACK/
+      })
+      answerCommits(undefined)
+      await paid(1, 'the account paid')
+    }
+  )
+
   await t.test('a check that Ackbox has not signed is not answered', async t => {
     t.equal(await forge({ taskNo: 'forged', preparedAt: new Date().toISOString() }), 401)
     t.same(await shop.select("select 1 from ackbox_barrier where task_no = 'forged'"), [])
@@ -160,6 +187,7 @@ async function scene(
     EGRESS_ALLOW: `${env['EGRESS_ALLOW']},127.0.0.1:${port}`
   })
   let commitCut: (() => void) | undefined
+  let answerCommit: ((response: ServerResponse) => void) | undefined
   let afterPrepare: ((taskNo: string) => Promise<unknown>) | undefined
   // A proxy between the program and Ackbox: `afterPrepare` runs before the program knows that its message is prepared.
   const door = createServer((request, response) => {
@@ -171,6 +199,7 @@ async function scene(
         commitCut = undefined
         return response.destroy()
       }
+      if (answerCommit && target.endsWith('/commit')) return answerCommit(response)
       const headers = { 'content-type': 'application/json' }
       const answer = await fetch(url + target, { method, ...(body ? { body, headers } : {}) })
       const answered = await answer.text()
@@ -210,6 +239,8 @@ async function scene(
     afterPrepare: (then: typeof afterPrepare) => void (afterPrepare = then),
     /** Cuts the next commit; `then` is called first. */
     cutCommit: (then: () => void) => void (commitCut = then),
+    /** Answers all commits in place of Ackbox, until it is called with undefined. */
+    answerCommits: (then: typeof answerCommit) => void (answerCommit = then),
     async pay(what: string, signal?: AbortSignal) {
       const answer = await post(`/pay/${what}`, signal ? { signal } : {})
       return { status: answer.status, text: await answer.text() }

@@ -152,6 +152,16 @@ async function stories(t: Test, { shop, fake, ackbox }: Scene): Promise<void> {
     t.match(await ackbox.check('untold'), { status: 'SENDING' })
   })
 
+  await t.test('an answer to the commit that is not by Ackbox says nothing of the work', async t => {
+    const page = '<html>Sign in</html>'
+    for (const status of [200, 302, 401, 404, 408, 425]) {
+      fake.script = ({ path }, response) => path.endsWith('/commit') && answer(response, status, page)
+      t.match(await buy(`page-${status}`), { result: 'bought', task: undefined }, String(status))
+      fake.script = () => false
+      t.match(await ackbox.check(`page-${status}`), { status: 'SENDING' }, 'its check finds the commit')
+    }
+  })
+
   await t.test('work that is slower than a check which said ROLLED_BACK cannot commit', async t => {
     const before = await shop.balance()
     fake.script = async ({ path }) => {
@@ -172,7 +182,13 @@ async function stories(t: Test, { shop, fake, ackbox }: Scene): Promise<void> {
     'a message that was rolled back by hand while the work committed is an error that is told',
     async t => {
       const meanwhile = async () => void (await ackbox.rollback('by-hand'))
-      await t.rejects(buy('by-hand', db, meanwhile), { name: 'AckboxError', code: 'TASK_ROLLED_BACK' })
+      const before = await shop.balance()
+      await t.rejects(buy('by-hand', db, meanwhile), {
+        name: 'CommitRefused',
+        message: /has committed and must not run again/,
+        cause: { name: 'AckboxError', code: 'TASK_ROLLED_BACK' }
+      })
+      t.equal(await shop.balance(), before - 7)
     }
   )
 

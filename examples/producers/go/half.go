@@ -36,6 +36,9 @@ func (r *Refused) Error() string { return fmt.Sprintf("Ackbox answered %d %s", r
 // ErrUnclear means that it is not known yet whether the transaction committed. Ackbox repeats the check until it is known.
 var ErrUnclear = errors.New("whether the transaction committed is not known yet: Ackbox asks the check")
 
+// ErrCommitRefused means that the transaction has committed and must not run again, but Ackbox refused to commit the message.
+var ErrCommitRefused = errors.New("the transaction has committed and must not run again, but Ackbox refused to commit the half message")
+
 // HalfMessage prepares the message, runs work in a transaction that begins with the barrier, and commits the message. If work fails, its
 // transaction and the message are rolled back. If the answer to the commit is lost, Ackbox's check decides; it is requested at once.
 func HalfMessage(ctx context.Context, ackbox Ackbox, barrier Barrier, task Task, work func(*sql.Tx) error) error {
@@ -64,7 +67,11 @@ func HalfMessage(ctx context.Context, ackbox Ackbox, barrier Barrier, task Task,
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
 	if err == nil {
-		return unlessTransient(ackbox.commit(ctx, task.TaskNo))
+		// The work is committed: it is no error if Ackbox cannot be reached now. Its check finds the commit.
+		if err := ackbox.commit(ctx, task.TaskNo); isRefusal(err) {
+			return fmt.Errorf("%w (%v)", ErrCommitRefused, err)
+		}
+		return nil
 	}
 	if !isDone && !errors.Is(err, ErrDecided) {
 		// The same taskNo may run in a second transaction: roll back only if the barrier excludes any further commit.
@@ -83,17 +90,17 @@ func HalfMessage(ctx context.Context, ackbox Ackbox, barrier Barrier, task Task,
 	return nil
 }
 
-// The work is committed: it has not failed if Ackbox cannot be reached now. Ackbox's check will find the commit.
-func unlessTransient(err error) error {
+// True: Ackbox itself refuses this request for good. An answer without a code is that of a proxy.
+func isRefusal(err error) bool {
 	var refused *Refused
-	if !errors.As(err, &refused) || refused.Status >= 500 {
-		return nil
+	if !errors.As(err, &refused) || refused.Code == "" || refused.Status >= 500 {
+		return false
 	}
 	switch refused.Status {
 	case http.StatusRequestTimeout, http.StatusTooEarly, http.StatusTooManyRequests:
-		return nil
+		return false
 	}
-	return err
+	return true
 }
 
 func (a Ackbox) prepare(ctx context.Context, task Task) (TaskAnswer, error) {
@@ -106,7 +113,7 @@ func (a Ackbox) prepare(ctx context.Context, task Task) (TaskAnswer, error) {
 func (a Ackbox) commit(ctx context.Context, taskNo string) error {
 	for tries := 1; ; tries++ {
 		_, err := a.call(ctx, "POST", "/tasks/"+url.PathEscape(taskNo)+"/commit", nil)
-		if tries == 3 || err == nil || unlessTransient(err) != nil {
+		if tries == 3 || err == nil || isRefusal(err) {
 			return err
 		}
 		time.Sleep(time.Duration(tries) * 200 * time.Millisecond)

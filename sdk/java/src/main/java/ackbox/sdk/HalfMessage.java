@@ -24,6 +24,18 @@ public final class HalfMessage {
     }
   }
 
+  /**
+   * The transaction has committed, so the work must not be done again, but Ackbox refused to commit the message. The cause is the refusal, with its code, like
+   * TASK_ROLLED_BACK if somebody has rolled the message back meanwhile.
+   */
+  public static final class CommitRefused extends RuntimeException {
+    CommitRefused(String taskNo, AckboxException cause) {
+      super(
+          "The transaction of the half message " + taskNo + " has committed and must not run again, but Ackbox refused to commit the message: " + cause.getMessage(),
+          cause);
+    }
+  }
+
   public static <T> Done<T> run(Ackbox ackbox, Connect connect, Task task, Work<T> work) throws Exception {
     return run(ackbox, connect, task, null, work);
   }
@@ -79,13 +91,13 @@ public final class HalfMessage {
     }
   }
 
-  /** The work is committed: that Ackbox cannot be told now is no failure of it. A refusal is, and is thrown. */
+  /** The work is committed: no failure if Ackbox cannot be told now, or a proxy answers in its place. A refusal of Ackbox itself is thrown. */
   private static Ackbox.TaskAnswer commit(Ackbox ackbox, String taskNo) {
     try {
       return ackbox.commit(taskNo);
     } catch (AckboxException error) {
-      if (!error.isTransient()) throw error;
-      return null;
+      if (error.code == null || error.isTransient()) return null;
+      throw new CommitRefused(taskNo, error);
     }
   }
 
