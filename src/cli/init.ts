@@ -1,6 +1,14 @@
 // ackbox init: creates a small project with a first handler, from examples/project. Existing files are kept.
 import { messageOf } from '../runtime/errors.ts'
-import { copyFileSync, existsSync, mkdirSync, readFileSync, statSync, writeFileSync } from 'node:fs'
+import {
+  copyFileSync,
+  existsSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  statSync,
+  writeFileSync
+} from 'node:fs'
 import { basename, dirname, join, resolve } from 'node:path'
 import { packageRoot, version } from '../runtime/package.ts'
 import { readArguments, refuseSurplus, UsageError } from './arguments.ts'
@@ -8,7 +16,7 @@ import { readArguments, refuseSurplus, UsageError } from './arguments.ts'
 export const help = `ackbox init [FOLDER]    creates a small project in FOLDER, or in this folder
 
 It writes package.json, handlers/hello.ts, tsconfig.json, .env, compose.yml and .gitignore. Existing files are kept.
-An existing package.json gets the missing entries.`
+An existing package.json gets the missing entries. Without "type": "module", in a folder with files of its own, the handler is hello.mts.`
 
 /** Name in the template → name in the project. npm does not pack a `.gitignore`, and a `.env` does not belong in a package. */
 const files: [from: string, to: string][] = [
@@ -35,8 +43,9 @@ function create(folder: string): void {
   // These checks run before the first write: a half-written project would need a cleanup by hand.
   makeFolder(folder)
   const own = readOwn(join(folder, 'package.json'))
+  const type = typeOf(folder, own)
   makeFolder(join(folder, 'handlers'))
-  const { type } = describe(folder, own)
+  describe(folder, own, type)
   // In a CommonJS project only the extension marks a file as a module.
   const hello = type === 'module' ? 'handlers/hello.ts' : 'handlers/hello.mts'
   for (const [from, to] of [['handlers/hello.ts', hello] as const, ...files]) {
@@ -103,15 +112,27 @@ const nameOf = (folder: string): string =>
     .replaceAll(/[^a-z0-9._-]+/g, '-')
     .replaceAll(/^[-._]+|[-.]+$/g, '') || 'my-project'
 
+/** What `npm install` makes of an empty folder. */
+const npmFiles = ['package.json', 'package-lock.json', 'node_modules']
+
+/**
+ * The "type" of the project's package.json. Undefined: it has none, and gets none, because `require` in files of its own would fail in a
+ * "module".
+ */
+function typeOf(folder: string, there: Description | undefined): string | undefined {
+  const hasFiles = readdirSync(folder).some(name => !name.startsWith('.') && !npmFiles.includes(name))
+  return there?.type ?? (there && hasFiles ? undefined : 'module')
+}
+
 /** Writes the project's package.json. Existing entries stay. */
-function describe(folder: string, there: Description | undefined): { type: string } {
+function describe(folder: string, there: Description | undefined, type: string | undefined): void {
   const path = join(folder, 'package.json')
   const { allowScripts = {} } = JSON.parse(
     readFileSync(join(packageRoot, 'package.json'), 'utf8')
   ) as Description
   const described = {
     ...(there ?? { name: nameOf(folder), private: true }),
-    type: there?.type ?? 'module',
+    ...(type === undefined ? {} : { type }),
     scripts: {
       start: 'ackbox start',
       dev: 'ackbox dev',
@@ -132,5 +153,4 @@ function describe(folder: string, there: Description | undefined): { type: strin
   }
   writeFileSync(path, `${JSON.stringify(described, null, 2)}\n`)
   console.log(`  package.json${there ? ', completed' : ''}`)
-  return described
 }

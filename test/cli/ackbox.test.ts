@@ -1,4 +1,4 @@
-import { execFile, spawn } from 'node:child_process'
+import { execFile, spawn, spawnSync } from 'node:child_process'
 import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import path from 'node:path'
 import t from 'tap'
@@ -175,6 +175,26 @@ t.test('init completes a package.json and leaves all else as it is', async t => 
     { code: 0, out: /hello\.mts +greeter/ },
     '.env names the folder'
   )
+})
+
+t.test('init leaves a program of CommonJS running: its package.json gets no type', async t => {
+  const project = folder(t)
+  writeFileSync(path.join(project, 'package.json'), '{"name":"shop","main":"server.js"}')
+  writeFileSync(path.join(project, 'server.js'), "require('node:fs')")
+  t.match(await ackbox(['init'], project), { code: 0, err: '' })
+  const described = JSON.parse(readFileSync(path.join(project, 'package.json'), 'utf8')) as object
+  t.match(described, { name: 'shop', scripts: { dev: 'ackbox dev' } })
+  t.notOk('type' in described)
+  t.equal(spawnSync(process.execPath, ['server.js'], { cwd: project }).status, 0)
+  t.match(await ackbox(['handlers'], project), { code: 0, err: '', out: /hello\.mts +greeter/ })
+
+  const empty = folder(t)
+  writeFileSync(path.join(empty, 'package.json'), '{"dependencies":{"ackbox":"file:x.tgz"}}')
+  writeFileSync(path.join(empty, 'package-lock.json'), '{}')
+  mkdirSync(path.join(empty, 'node_modules'))
+  t.match(await ackbox(['init'], empty), { code: 0 })
+  t.match(JSON.parse(readFileSync(path.join(empty, 'package.json'), 'utf8')), { type: 'module' })
+  t.ok(existsSync(path.join(empty, 'handlers/hello.ts')), 'what npm made of an empty folder is no program')
 })
 
 t.test('init makes a folder where there is none, and dev says where it looks for handlers', async t => {
