@@ -1,5 +1,7 @@
 // A receiver that handles each delivery once, in its own database.
 import { databaseOf, type NativeOf } from '../adapter/drivers.ts'
+import { read, type Message } from '../adapter/message.ts'
+import { readVerifier, type Secrets } from '../adapter/signature.ts'
 import {
   AdapterError,
   requireTransaction,
@@ -11,14 +13,14 @@ import {
 } from '../adapter/transaction.ts'
 import { answerer, type Once, InvalidSignature, TooOld } from './answer.ts'
 import { frameworks, type Frameworks } from './frameworks.ts'
-import { read, taskOf, type Message, type ReceivedTask, verifier } from './message.ts'
+import { taskOf, type ReceivedTask } from './message.ts'
 import { prune } from './prune.ts'
 import * as receipts from './receipts.ts'
 import * as received from './received.ts'
 
 export interface ReceiverOptions<Db> {
-  /** `npx ackbox key secret DOWNSTREAM` prints one. There are two during a rotation. */
-  secrets: readonly string[]
+  /** `npx ackbox key secret DOWNSTREAM` prints one. There are two during a rotation; undefined ones are left out. */
+  secrets: Secrets
   /** The receiver's own database, with the tables of `npx ackbox consumer --print-ddl`. */
   db: Db
   /** The name of this consumer. Each consumer in the same database handles every delivery by itself. */
@@ -69,7 +71,7 @@ export function receiver<Db extends Database<unknown> | PostgresJs>(
   const { consumer, deadlineMs = 8_000, toleranceMs = 300_000, maxBytes = 1_048_576 } = options
   if (typeof consumer !== 'string' || !consumerForm.test(consumer))
     throw new AdapterError('consumer must be 1 to 64 of A-Z a-z 0-9 . _ - and start with a letter or digit.')
-  const verify = verifier(options.secrets)
+  const verify = readVerifier(options.secrets)
   const db = databaseOf(options.db)
   const url = callbackOf(options.url)
   const onError = options.onError ?? logTo(consumer)

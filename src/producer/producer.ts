@@ -31,5 +31,7 @@ export {
   type Tx,
   type Value
 } from '../adapter/transaction.ts'
+export type { Message } from '../adapter/message.ts'
+export { verifier, type Secrets } from '../adapter/signature.ts'
 export { ddl } from './ddl.ts'
 export { ProducerError, type Task } from './task.ts'

@@ -2,11 +2,12 @@
 import { once } from 'node:events'
 import { createServer } from 'node:http'
 import type { AddressInfo } from 'node:net'
-import { json } from 'node:stream/consumers'
+import { text } from 'node:stream/consumers'
 import path from 'node:path'
 import t from 'tap'
-import { answerCheck, client, halfMessage, type CheckRequest } from '../../src/producer/producer.ts'
-import { start } from '../support/service.ts'
+import { signingSecret } from '../../src/domain/tokens.ts'
+import { answerCheck, client, halfMessage, verifier, type CheckRequest } from '../../src/producer/producer.ts'
+import { secret, start } from '../support/service.ts'
 import { stage } from '../support/stage.ts'
 import { until } from '../support/until.ts'
 import { pay, postgresShop } from './databases.ts'
@@ -17,10 +18,12 @@ t.test('a half message ends as its transaction did, whatever was lost on the way
   const at = await stage(t)
   if (!at) return
   const shop = await postgresShop(t)
+  const isSigned = verifier([signingSecret(secret, 'check:order.paid')])
   const server = createServer((request, response) => {
-    void json(request)
-      .then(body => answerCheck(shop.db, body as CheckRequest))
-      .then(answer => response.end(JSON.stringify(answer)))
+    void text(request).then(async body => {
+      if (!isSigned({ headers: request.headers, body })) return response.writeHead(401).end()
+      return response.end(JSON.stringify(await answerCheck(shop.db, JSON.parse(body) as CheckRequest)))
+    })
   })
   server.listen(0, '127.0.0.1')
   await once(server, 'listening')
