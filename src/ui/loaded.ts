@@ -8,16 +8,22 @@ export interface Loaded<Value> {
   error: Error | undefined
   reload: () => void
 }
-interface Again {
+interface Again<Value> {
   kinds?: Change['kind'][]
   everyMs?: number
+  /** `everyMs` applies only to values for which this is true. Default: to all. */
+  while?: (value: Value) => boolean
 }
 
 /**
  * The result of `read`. It is read again when `key` changes, after a change of one of `kinds`, and every `everyMs` while the page is
  * visible. The old value is shown until the new value arrives.
  */
-export function useLoaded<Value>(key: string, read: () => Promise<Value>, again: Again = {}): Loaded<Value> {
+export function useLoaded<Value>(
+  key: string,
+  read: () => Promise<Value>,
+  again: Again<Value> = {}
+): Loaded<Value> {
   const { read: readAgain, ...loaded } = useReader(key, read, again)
   return { ...loaded, reload: () => void readAgain() }
 }
@@ -31,7 +37,7 @@ export interface LoadedList<Row> extends Loaded<Listed<Row>> {
 export function useList<Row>(
   key: string,
   ask: AskPage<Row>,
-  { size = 50, ...again }: Again & { size?: number } = {}
+  { size = 50, ...again }: Again<Listed<Row>> & { size?: number } = {}
 ): LoadedList<Row> {
   const shown = useRef({ key, pages: 1 })
   if (shown.current.key !== key) shown.current = { key, pages: 1 }
@@ -49,9 +55,11 @@ export function useList<Row>(
 function useReader<Value>(
   key: string,
   read: () => Promise<Value>,
-  { kinds = [], everyMs }: Again
+  { kinds = [], ...again }: Again<Value>
 ): Omit<Loaded<Value>, 'reload'> & { read: () => Promise<void> } {
   const [state, setState] = useState<{ key: string; value?: Value; error?: Error }>({ key })
+  const isOver = state.value !== undefined && again.while?.(state.value) === false
+  const everyMs = isOver ? undefined : again.everyMs
   const ask = useRef(read)
   ask.current = read
   const reader = useRef<Reader | null>(null)

@@ -49,7 +49,12 @@ function bodyOf(text: string): string | undefined {
 
 export function TaskPage() {
   const taskNo = param('no')
-  const loaded = useLoaded(`task ${taskNo}`, () => read(taskNo), { kinds: ['task', 'audit'] })
+  // Why it waits depends on other tasks, pauses and processes, whose changes are not changes of this task.
+  const loaded = useLoaded(`task ${taskNo}`, () => read(taskNo), {
+    kinds: ['task', 'audit', 'failure'],
+    everyMs: 10_000,
+    while: ({ task }) => task.status === 'PREPARED' || task.deliveries.some(one => one.status === 'SENDING')
+  })
   const [editing, setEditing] = useState(false)
   return (
     <Shown loaded={loaded}>

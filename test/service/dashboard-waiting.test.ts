@@ -1,0 +1,33 @@
+// The page of a task, and the overview, while other things change and while the server does not answer.
+import t from 'tap'
+import { failedTasks, signIn } from '../support/dashboard.ts'
+import { until } from '../support/until.ts'
+
+t.test('what the pages say is what is so now', async t => {
+  const on = await failedTasks(t, 1)
+  if (!on) return
+  const { page, url, call } = on
+  const { wrong } = on
+  // The page's timers go on when the test says so.
+  await page.clock.install()
+
+  await t.test('why a task waits is read again, whatever changed it and whoever looks', async t => {
+    const later = { taskNo: 'later-1', messageCode: 'test.plain', messageBody: { n: 1 }, delay: 3_600_000 }
+    t.equal((await call('POST', '/tasks', later)).status, 201)
+    await signIn(page, url, await on.keyFor('shop', ['ops:read'], ['test.plain']))
+    let reads = 0
+    page.on('response', response => {
+      if (response.url() === `${url}/tasks/later-1`) reads++
+    })
+    await page.goto(`${url}/ui/task?no=later-1`)
+    await page.locator('.waits', { hasText: 'Attempt 1 starts' }).waitFor()
+    await until('it was read a second time, at the first look of its stream', () => reads >= 2)
+    // The pause is no change of the task, and a key of some messageCodes does not hear of the audit.
+    t.equal((await call('POST', '/downstreams/plain/pause')).status, 200)
+    await page.clock.fastForward(10_000)
+    await page.locator('.waits', { hasText: 'plain has been paused' }).waitFor()
+    await call('POST', '/downstreams/plain/resume')
+  })
+
+  t.same(wrong, [])
+})
