@@ -1,5 +1,5 @@
 // Calls of the public API, with the cookie of the session and its token.
-import { language, session, setClock } from './state.ts'
+import { language, session, setClock, texts } from './state.ts'
 
 /** A refusal of the API, with its stable code. */
 export class Refusal extends Error {
@@ -48,7 +48,7 @@ async function call(method: string, path: string, body?: unknown, raw?: string):
     })
     received = await answer.text()
   } catch {
-    throw new Refusal(0, 'OFFLINE', 'no connection')
+    throw new Refusal(0, 'OFFLINE', texts.value.common.offline)
   }
   const date = Date.parse(answer.headers.get('date') ?? '')
   if (!Number.isNaN(date)) setClock(date)

@@ -1,12 +1,17 @@
 // Formats the text of a body. Its numbers are never parsed and written again.
 
+export function isJson(text: string): boolean {
+  try {
+    JSON.parse(text)
+    return true
+  } catch {
+    return false
+  }
+}
+
 /** Adds line breaks and indents. Every number, text and member stays as written. Text that is not JSON stays unchanged. */
 export function prettyJson(body: string): string {
-  try {
-    JSON.parse(body)
-  } catch {
-    return body
-  }
+  if (!isJson(body)) return body
   let text = ''
   let depth = 0
   const line = (): string => `\n${'  '.repeat(depth)}`

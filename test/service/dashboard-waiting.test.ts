@@ -29,5 +29,33 @@ t.test('what the pages say is what is so now', async t => {
     await call('POST', '/downstreams/plain/resume')
   })
 
+  await t.test(
+    'nothing is called right while it cannot be read, and the reason is in the language',
+    async t => {
+      await signIn(page, url, await on.keyFor('other', ['ops:read'], ['test.receipt']))
+      await page.locator('.good', { hasText: 'Nothing is wrong.' }).waitFor()
+      await page.getByRole('button', { name: '中文' }).click()
+      await page.route('**/stats?*', route => route.abort())
+      await page.clock.fastForward(10_000)
+      await page.locator('[role=alert]', { hasText: '无法连接服务器。' }).waitFor()
+      t.equal(await page.locator('.good').count(), 0, 'what was so before may have changed')
+      t.match(await page.locator('main').innerText(), /显示的是 \d\d:\d\d:\d\d 的状态/)
+      await page.unroute('**/stats?*')
+      await page.clock.fastForward(10_000)
+      await page.locator('.good', { hasText: '一切正常。' }).waitFor()
+      t.equal(await page.locator('[role=alert]').count(), 0)
+      wrong.splice(0, wrong.length, ...wrong.filter(text => !text.includes('ERR_FAILED')))
+    }
+  )
+
+  await t.test('a body that is no JSON is refused in the language of the page', async () => {
+    await signIn(page, url, on.admin)
+    await page.goto(`${url}/ui/task?no=order-0&lang=zh`)
+    await page.getByRole('button', { name: '编辑后另发' }).click()
+    await page.locator('textarea').fill('{\n"n": x}')
+    await page.getByRole('button', { name: '另发', exact: true }).click()
+    await page.locator('.said', { hasText: '消息体不是 JSON。' }).waitFor()
+  })
+
   t.same(wrong, [])
 })

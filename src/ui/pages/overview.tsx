@@ -1,13 +1,14 @@
 import { get, query } from '../api.ts'
 import { Chart } from '../chart.tsx'
 import { sumOf, sumText } from '../counts.ts'
-import { Heading, Link, ms, number, Shown, SpanChoice, spanOr, spans } from '../parts.tsx'
+import { clock, Heading, Link, ms, number, Shown, SpanChoice, spanOr, spans } from '../parts.tsx'
 import type { Point, Stats } from '../shapes.ts'
 import { useLoaded } from '../loaded.ts'
 import { go, now, texts } from '../state.ts'
 import { verdict, type Evidence, type Wrong } from '../verdict.ts'
 
 interface Read {
+  at: Date
   stats: Stats
   evidence: Evidence
 }
@@ -37,7 +38,7 @@ export function OverviewPage() {
         get<Stats>(`/stats${query({ from, to: to.toISOString() })}`),
         readEvidence(to)
       ])
-      return { stats, evidence }
+      return { at: to, stats, evidence }
     },
     { kinds: ['failure', 'audit'], everyMs: 10_000 }
   )
@@ -46,7 +47,9 @@ export function OverviewPage() {
       <Heading title={texts.value.pages.overview}>
         <SpanChoice value={span} choose={one => go(`/ui/overview?span=${one}`)} />
       </Heading>
-      <Shown loaded={loaded}>{read => <Board {...read} seconds={spans[span]} />}</Shown>
+      <Shown loaded={loaded}>
+        {read => <Board {...read} seconds={spans[span]} isOld={loaded.error !== undefined} />}
+      </Shown>
     </>
   )
 }
@@ -54,7 +57,7 @@ export function OverviewPage() {
 const share = (part: number, whole: number): string =>
   whole === 0 ? '–' : `${((part / whole) * 100).toFixed(part === whole ? 0 : 2)} %`
 
-function Board({ stats, evidence, seconds }: Read & { seconds: number }) {
+function Board({ at, stats, evidence, seconds, isOld }: Read & { seconds: number; isOld: boolean }) {
   const { downstreams, held } = evidence
   const words = texts.value.overview
   const [series] = stats.series
@@ -107,7 +110,8 @@ function Board({ stats, evidence, seconds }: Read & { seconds: number }) {
         <Number name={words.p50} value={ms(total?.p50Ms)} />
         <Number name={words.p99} value={ms(total?.p99Ms)} />
       </dl>
-      <Verdict wrong={verdict(evidence, now.value)} />
+      {isOld ? <p class="quiet">{words.unread(clock(at.toISOString()))}</p> : null}
+      <Verdict wrong={verdict(evidence, now.value)} isOld={isOld} />
       <Chart
         label={words.flow}
         times={times}
@@ -173,9 +177,9 @@ function Number({
   )
 }
 
-function Verdict({ wrong }: { wrong: readonly Wrong[] }) {
+function Verdict({ wrong, isOld }: { wrong: readonly Wrong[]; isOld: boolean }) {
   const words = texts.value.overview
-  if (wrong.length === 0) return <p class="good">{words.fine}</p>
+  if (wrong.length === 0) return isOld ? null : <p class="good">{words.fine}</p>
   return (
     <section class="card failed">
       <h2>{words.wrong}</h2>

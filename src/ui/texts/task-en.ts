@@ -75,6 +75,7 @@ export const enTask = {
     copiedFrom: 'Copied from',
     difference: 'Difference',
     same: 'The body is the same.',
+    notJson: 'The body is not JSON.',
     send: 'Send as new',
     curl: 'Copy as curl'
   }

@@ -74,6 +74,7 @@ export const zhTask: typeof enTask = {
     copiedFrom: '改自',
     difference: '差异',
     same: '消息体没有变化。',
+    notJson: '消息体不是 JSON。',
     send: '另发',
     curl: '复制为 curl'
   }
