@@ -2,11 +2,12 @@
 import { signal } from '@preact/signals'
 import type { ComponentChildren } from 'preact'
 import { useEffect, useRef, useState } from 'preact/hooks'
+import { focusHeadingIfLost, isFocusLost } from './focus.ts'
 import { Failed } from './parts.tsx'
 import type { LoadedList } from './loaded.ts'
 import { texts } from './state.ts'
 
-/** A button that is disabled while its action runs. An error is shown as a message. */
+/** A button that does nothing while its action runs. It keeps the focus, which a disabled button would lose. An error is shown as a message. */
 export function Act({
   children,
   run,
@@ -20,6 +21,7 @@ export function Act({
 }) {
   const [busy, setBusy] = useState(false)
   const work = async (): Promise<void> => {
+    if (busy) return
     setBusy(true)
     try {
       await run()
@@ -32,7 +34,7 @@ export function Act({
     <button
       type="button"
       class={kind}
-      disabled={busy}
+      aria-disabled={busy}
       {...(label === undefined ? {} : { 'aria-label': label })}
       onClick={event => {
         event.stopPropagation()
@@ -119,7 +121,10 @@ export function Question() {
     setText('')
     setError(undefined)
     if (value && !ref.current?.open) ref.current?.showModal()
-    if (!value && ref.current?.open) ref.current.close()
+    if (!value && ref.current?.open) {
+      ref.current.close()
+      focusHeadingIfLost()
+    }
   }, [value])
   const close = (): void => {
     openQuestion.value = null
@@ -193,10 +198,25 @@ function copySelected(text: string): boolean {
 
 /** The end of an incomplete list: a note if it is partial, and a button for the next page. */
 export function More<Row>({ of: { value, more } }: { of: LoadedList<Row> }) {
+  const [isPressed, setPressed] = useState(false)
+  const end = useRef<HTMLParagraphElement>(null)
+  const isWhole = value !== undefined && value.nextCursor === undefined
+  useEffect(() => {
+    if (isWhole && isPressed && isFocusLost()) end.current?.focus()
+  }, [isWhole])
+  const press = (): Promise<void> => {
+    setPressed(true)
+    return more()
+  }
   return (
     <>
       {value?.partial ? <p class="quiet">{texts.value.common.partial}</p> : null}
-      {value?.nextCursor === undefined ? null : <Act run={more}>{texts.value.common.more}</Act>}
+      {value?.nextCursor === undefined ? null : <Act run={press}>{texts.value.common.more}</Act>}
+      {isWhole && isPressed ? (
+        <p ref={end} class="quiet" tabIndex={-1}>
+          {texts.value.common.whole}
+        </p>
+      ) : null}
     </>
   )
 }

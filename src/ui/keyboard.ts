@@ -1,4 +1,5 @@
 import { useEffect } from 'preact/hooks'
+import { nextRow } from './focus.ts'
 import { go } from './state.ts'
 
 const places: Record<string, string> = {
@@ -39,12 +40,9 @@ export function useKeyboard(toggleHelp: () => void): void {
       } else if (key === 'j' || key === 'k' || key === 'ArrowDown' || key === 'ArrowUp') {
         const rows = [...document.querySelectorAll<HTMLElement>('tr.row, li.row')]
         if (rows.length === 0) return
-        const at = rows.findIndex(row => row === document.activeElement)
-        const next =
-          key === 'j' || key === 'ArrowDown' ? Math.min(rows.length - 1, at + 1) : Math.max(0, at - 1)
-        if (key.length > 1 && at < 0) return
+        if (key.length > 1 && !rows.some(row => row === document.activeElement)) return
         event.preventDefault()
-        rows[next]?.focus()
+        nextRow(rows, key === 'j' || key === 'ArrowDown' ? 1 : -1)?.focus()
       } else if (key === 'r') document.querySelector<HTMLElement>('[data-key=r]')?.click()
     }
     document.addEventListener('keydown', pressed)

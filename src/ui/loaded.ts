@@ -39,18 +39,28 @@ export function useList<Row>(
   ask: AskPage<Row>,
   { size = 50, ...again }: Again<Listed<Row>> & { size?: number } = {}
 ): LoadedList<Row> {
-  const shown = useRef({ key, pages: 1 })
-  if (shown.current.key !== key) shown.current = { key, pages: 1 }
+  const shown = useRef({ key, pages: pagesOf(key) })
+  if (shown.current.key !== key) shown.current = { key, pages: pagesOf(key) }
   const { read, ...loaded } = useReader(key, () => readPages(ask, shown.current.pages, size), again)
   return {
     ...loaded,
     reload: () => void read(),
     more: async () => {
       shown.current.pages++
+      keepPages(shown.current)
       await read()
     }
   }
 }
+
+/** The history of the browser keeps how many pages of a list are shown, for the way back from a row. */
+interface Kept {
+  pages?: Record<string, number>
+}
+const kept = (): Kept => (history.state as Kept | null) ?? {}
+const pagesOf = (key: string): number => kept().pages?.[key] ?? 1
+const keepPages = ({ key, pages }: { key: string; pages: number }): void =>
+  history.replaceState({ pages: { ...kept().pages, [key]: pages } }, '')
 
 function useReader<Value>(
   key: string,

@@ -3,6 +3,7 @@ import { render } from 'preact'
 import { useEffect, useRef, useState } from 'preact/hooks'
 import { get, post, remove } from './api.ts'
 import { Question, Said, say } from './acts.tsx'
+import { focusNextHeading } from './focus.ts'
 import { Choice, Failed, Link } from './parts.tsx'
 import { AlarmsPage } from './pages/alarms.tsx'
 import { AuditPage } from './pages/audit.tsx'
@@ -187,6 +188,7 @@ function SignIn() {
           post<Session>('/session', { key: key.trim() }).then(
             signedIn => {
               session.value = signedIn
+              focusNextHeading()
             },
             (err: Error) => setError(err)
           )
@@ -248,6 +250,7 @@ function Help({ close }: { close: () => void }) {
 
 addEventListener('popstate', () => {
   here.value = new URL(location.href)
+  focusNextHeading()
 })
 const langParam = param('lang')
 if (langParam === 'en' || langParam === 'zh') speak(langParam)

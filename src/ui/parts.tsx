@@ -2,6 +2,7 @@
 import type { ComponentChildren } from 'preact'
 import { duration } from '../domain/waiting-for.ts'
 import { Refusal } from './api.ts'
+import { useHeadingFocus } from './focus.ts'
 import type { Loaded } from './loaded.ts'
 import { go, language, now, param, texts } from './state.ts'
 
@@ -189,9 +190,12 @@ export function Difference({ lines }: { lines: readonly string[] }) {
 }
 
 export function Heading({ title, children }: { title: string; children?: ComponentChildren }) {
+  const ref = useHeadingFocus()
   return (
     <div class="heading">
-      <h1 tabIndex={-1}>{title}</h1>
+      <h1 ref={ref} tabIndex={-1}>
+        {title}
+      </h1>
       <div class="acts">{children}</div>
     </div>
   )

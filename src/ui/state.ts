@@ -1,5 +1,6 @@
 // The state of all pages: the session, the address, the language, the theme and a clock.
 import { computed, signal } from '@preact/signals'
+import { focusNextHeading } from './focus.ts'
 import { en } from './texts/en.ts'
 import { zh } from './texts/zh.ts'
 
@@ -40,6 +41,7 @@ export function go(path: string, { replace = false } = {}): void {
     history.pushState(null, '', path)
     scrollTo(0, 0)
   }
+  focusNextHeading()
   here.value = new URL(location.href)
 }
 export const page = computed(() => here.value.pathname.replace(/^\/ui\/?/, '').split('/')[0] || 'overview')

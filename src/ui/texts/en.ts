@@ -53,6 +53,7 @@ export const en = {
     loading: 'Loading…',
     none: 'Nothing here.',
     more: 'More',
+    whole: 'The list ends here.',
     cancel: 'Cancel',
     confirm: 'Confirm',
     close: 'Close',

@@ -54,6 +54,7 @@ export const zh: Texts = {
     loading: '加载中…',
     none: '这里没有内容。',
     more: '更多',
+    whole: '列表到此结束。',
     cancel: '取消',
     confirm: '确认',
     close: '关闭',
