@@ -94,6 +94,10 @@ function holdOn(name: string, caller: Caller, handlers: ApiDeps['handlers']): 'a
 export const seesDownstream = (name: string, caller: Caller, handlers: ApiDeps['handlers']): boolean =>
   holdOn(name, caller, handlers) !== 'none'
 
+/** Whether the caller may pause, resume and limit the downstream, and release its keys. */
+export const mayChangeDownstream = (name: string, caller: Caller, handlers: ApiDeps['handlers']): boolean =>
+  caller.scopes.includes('ops:write') && holdOn(name, caller, handlers) === 'all'
+
 /** Refuses a downstream that the caller may not act on. `missing`: the problem if it does not exist for the caller. */
 export function requireDownstream(
   name: string,

@@ -95,7 +95,9 @@ export const opsAnswers: AnswerExamples = {
     }
   },
   listDownstreams: {
-    200: { downstreams: [{ ...downstream, oldestDueAt: at, pausedAt: at, pausedBy: 'ops-1' }] }
+    200: {
+      downstreams: [{ ...downstream, oldestDueAt: at, pausedAt: at, pausedBy: 'ops-1', mayChange: true }]
+    }
   },
   pauseDownstream: { 200: { name: 'warehouse', paused: true } },
   resumeDownstream: { 200: { name: 'warehouse', paused: false } },
@@ -119,7 +121,8 @@ export const opsAnswers: AnswerExamples = {
           orderingKey: 'order-7',
           heldSince: at,
           waiting: 12,
-          head: { taskNo: 'order-A-1001', messageCode: 'order.paid', status: 'FAILED', position: 41 }
+          head: { taskNo: 'order-A-1001', messageCode: 'order.paid', status: 'FAILED', position: 41 },
+          mayRelease: true
         }
       ]
     }
@@ -237,7 +240,8 @@ export const opsAnswers: AnswerExamples = {
             taskNo: 'order-A-1001',
             messageCode: 'order.paid',
             answer: 'stock of order-A-1001 cannot be booked'
-          }
+          },
+          mayArchive: true
         }
       ]
     }

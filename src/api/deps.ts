@@ -6,7 +6,7 @@ import type { DeliveryFilter, TaskFilter } from '../db/search.ts'
 import type { Counted, Selection } from '../db/operations.ts'
 import type { AuditFilter } from '../db/audit.ts'
 import type { resolveAlarm } from '../db/alarms.ts'
-import type { archiveFailure, FailureFilter } from '../db/failures.ts'
+import type { archiveFailure, FailureFilter, listFailures } from '../db/failures.ts'
 import type { Differences, Digests, Question } from '../db/reconcile.ts'
 import type { listRejected, RejectedFilter, RejectedRequest } from '../db/rejected.ts'
 import type { StatsFilter } from '../db/statistics.ts'
@@ -109,7 +109,7 @@ export interface ApiDeps {
   /** Reports that rows of the outbox were committed just now. */
   nudge(): void
   readStats(filter: StatsFilter): Promise<object[]>
-  listFailures(filter: FailureFilter): Promise<{ failures: object[]; partial?: true }>
+  listFailures(filter: FailureFilter): ReturnType<typeof listFailures>
   /** False: no group that the caller may change. */
   archiveFailure(request: Parameters<typeof archiveFailure>[1]): Promise<boolean>
   /** False: the key is unknown or revoked. */

@@ -1,5 +1,5 @@
 import { z } from 'zod'
-import { requireDownstream, seesDownstream } from './access.ts'
+import { mayChangeDownstream, requireDownstream, seesDownstream } from './access.ts'
 import { callerOf } from './auth.ts'
 import { fit, readBody } from './body.ts'
 import type { ApiDeps } from './deps.ts'
@@ -40,7 +40,9 @@ export function downstreamRoutes(app: App, deps: ApiDeps): void {
     async request => {
       const caller = callerOf(request)
       const all = await deps.listDownstreams()
-      const downstreams = all.filter(({ name }) => seesDownstream(name, caller, deps.handlers))
+      const downstreams = all
+        .filter(({ name }) => seesDownstream(name, caller, deps.handlers))
+        .map(one => ({ ...one, mayChange: mayChangeDownstream(one.name, caller, deps.handlers) }))
       return { downstreams }
     }
   )

@@ -1,7 +1,7 @@
 import { keyed, keysAnswer, refusals, releasedAnswer } from './responses.ts'
 import { callerOf, mayUse } from './auth.ts'
 import type { ApiDeps } from './deps.ts'
-import { requireDownstream } from './access.ts'
+import { mayChangeDownstream, requireDownstream } from './access.ts'
 import { badCursor } from './deliveries.ts'
 import { isDownstream, isOrderingKey, keyParams } from './requests.ts'
 import { keyQuery } from './queries.ts'
@@ -26,15 +26,19 @@ export function orderingKeyRoutes(app: App, deps: ApiDeps): void {
     },
     async request => {
       const { held = false, downstream, cursor, limit = 50 } = request.query
-      const { messageCodes } = callerOf(request)
+      const caller = callerOf(request)
       const { keys, next } = await deps.listOrderingKeys({
         held,
-        messageCodes,
+        messageCodes: caller.messageCodes,
         limit,
         ...defined({ downstream }),
         ...(cursor === undefined ? {} : { cursor: keyOf(cursor) })
       })
-      return { keys, ...(next ? { nextCursor: cursorOf(next) } : {}) }
+      const shown = keys.map(key => ({
+        ...key,
+        mayRelease: mayChangeDownstream(key.downstream, caller, deps.handlers)
+      }))
+      return { keys: shown, ...(next ? { nextCursor: cursorOf(next) } : {}) }
     }
   )
 

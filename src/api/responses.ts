@@ -71,7 +71,8 @@ export const keysAnswer = z.strictObject({
       head: z
         .looseObject({ taskNo: z.string(), messageCode: z.string(), status, position: natural })
         .optional()
-        .describe('The delivery that runs, or that FAILED and holds the key.')
+        .describe('The delivery that runs, or that FAILED and holds the key.'),
+      mayRelease: z.boolean().describe('Whether the caller may release it, if it is held.')
     })
   ),
   ...more
@@ -121,7 +122,14 @@ export const dryRunAnswer = z.strictObject({
     })
   )
 })
-export const downstreamsAnswer = z.strictObject({ downstreams: z.array(z.looseObject({ name: z.string() })) })
+export const downstreamsAnswer = z.strictObject({
+  downstreams: z.array(
+    z.looseObject({
+      name: z.string(),
+      mayChange: z.boolean().describe('Whether the caller may pause, resume and limit it.')
+    })
+  )
+})
 export const pausedAnswer = z.strictObject({ name: z.string(), paused: z.boolean() })
 export const rejectedAnswer = z.strictObject({
   rejected: z.array(
@@ -183,7 +191,8 @@ export const failuresAnswer = z.strictObject({
       lastAt: time,
       histogram: z.array(natural).describe('Failures in each 24th of the requested time.'),
       example: z.strictObject({ taskNo: z.string(), messageCode: z.string(), answer: z.string().optional() }),
-      archived: z.strictObject({ note: z.string(), at: time, by: z.string() }).optional()
+      archived: z.strictObject({ note: z.string(), at: time, by: z.string() }).optional(),
+      mayArchive: z.boolean().describe('Whether the caller may archive it.')
     })
   ),
   partial: z.boolean().optional().describe('true: older failures were not read, or there are more groups.')

@@ -98,7 +98,7 @@ export function statsRoutes(app: App, deps: ApiDeps): void {
       const { from, to = deps.now(), messageCode, downstream, fingerprint, archived, limit } = request.query
       const caller = callerOf(request)
       requireCode(caller, messageCode, '?/messageCode')
-      return await deps.listFailures({
+      const { failures, ...partial } = await deps.listFailures({
         messageCodes: caller.messageCodes,
         from: from ?? new Date(to.getTime() - dayMs),
         to,
@@ -106,6 +106,12 @@ export function statsRoutes(app: App, deps: ApiDeps): void {
         limit: limit ?? 50,
         ...defined({ messageCode, downstream, fingerprint })
       })
+      const mayWrite = caller.scopes.includes('ops:write')
+      const groups = failures.map(({ isShared, ...group }) => ({
+        ...group,
+        mayArchive: mayWrite && !isShared
+      }))
+      return { failures: groups, ...partial }
     }
   )
 

@@ -37,6 +37,8 @@ interface FailureGroup {
   histogram: number[]
   example: { taskNo: string; messageCode: string; answer?: string }
   archived?: { note: string; at: string; by: string }
+  /** It also has failures of other messageCodes. */
+  isShared: boolean
 }
 
 /** The most failures that are grouped, the newest first. */
@@ -44,6 +46,8 @@ const mostLooked = 10_000
 /** The most failures among which those of the filter are searched. Grouping one costs as much as ten of these. */
 const mostSearched = 100_000
 const bucketCount = 24
+/** The most failures of a group that are read to find those of other messageCodes. */
+const mostOfGroup = 1_000
 
 interface PartRow extends Record<string, unknown> {
   fingerprint: string
@@ -126,16 +130,22 @@ export async function listFailures(
     { db },
     sql`array[${sql.join(page.length > 0 ? page.map(one => sql`${one.lastId}::bigint`) : [sql`0`], sql`, `)}]`
   )
+  const shared = await readShared(
+    { db },
+    page.map(one => one.fingerprint),
+    filter.messageCodes
+  )
   return {
     failures: page.map(({ lastId, ...group }) => ({
       ...group,
+      isShared: shared.has(group.fingerprint),
       example: examples.get(lastId) ?? { taskNo: '', messageCode: '' }
     })),
     ...(rows[0]?.is_partial || groups.length > page.length ? { partial: true } : {})
   }
 }
 
-type Grouped = Omit<FailureGroup, 'example'> & { lastId: string }
+type Grouped = Omit<FailureGroup, 'example' | 'isShared'> & { lastId: string }
 
 function grouped(parts: readonly PartRow[]): Grouped {
   const [first] = parts
@@ -179,6 +189,24 @@ async function readArchived({ db }: Pick<Reads, 'db'>, prints: readonly string[]
       { note: row.note, by: row.by, at: new Date(row.at * 1000).toISOString(), last: Number(row.last) }
     ])
   )
+}
+
+/** The groups with failures of messageCodes other than these, among the newest of each. */
+async function readShared(
+  { db }: Pick<Reads, 'db'>,
+  prints: readonly string[],
+  codes: readonly string[] | null
+): Promise<Set<string>> {
+  if (codes === null || prints.length === 0) return new Set()
+  const rows = await db.execute<{ fingerprint: string }>(sql`
+    select p.fingerprint from unnest(${textArray(prints)}::text[]) as p (fingerprint)
+    where exists (
+      select from (
+        select message_code from failure where fingerprint = p.fingerprint order by id desc limit ${mostOfGroup}
+      ) newest
+      where message_code <> all(${textArray(codes)}::text[])
+    )`)
+  return new Set(rows.map(row => row.fingerprint))
 }
 
 /** The newest failure of each group: its task, and the answer as it came. */

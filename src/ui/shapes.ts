@@ -98,6 +98,7 @@ export interface Group {
   histogram: number[]
   example: { taskNo: string; messageCode: string; answer?: string }
   archived?: { note: string; at: string; by: string }
+  mayArchive: boolean
 }
 export interface Operation {
   id: string
@@ -125,6 +126,7 @@ export interface Downstream {
   failed: Count
   concurrency?: number
   perSecond?: number
+  mayChange: boolean
 }
 export interface Node {
   id: string

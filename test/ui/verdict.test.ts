@@ -22,7 +22,8 @@ const ads: Downstream = {
   inFlight: 0,
   awaitingReceipt: 0,
   blocked: 0,
-  failed: 0
+  failed: 0,
+  mayChange: true
 }
 const group: Group = {
   fingerprint: '0123456789abcdef',
@@ -34,7 +35,8 @@ const group: Group = {
   firstAt: at(9_000),
   lastAt: at(9_000),
   histogram: [],
-  example: { taskNo: 'order-1', messageCode: 'order.paid' }
+  example: { taskNo: 'order-1', messageCode: 'order.paid' },
+  mayArchive: true
 }
 const point = { accepted: 0, handled: 0, direct: 0, failed: 0, exhausted: 0 }
 const lately = (attempts: number, failedAttempts: number, minutes = 3): Stats => ({

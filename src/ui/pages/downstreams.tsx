@@ -142,7 +142,7 @@ export function DownstreamsPage() {
                 name: ' ',
                 cell: row => (
                   <div class="acts">
-                    {may('ops:write') ? (
+                    {row.mayChange ? (
                       <>
                         <Switch row={row} reload={loaded.reload} />
                         <Limits row={row} reload={loaded.reload} />

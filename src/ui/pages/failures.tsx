@@ -166,7 +166,8 @@ function GroupCard({ group, reload }: { group: Group; reload: () => void }) {
     lastAt,
     histogram,
     example,
-    archived
+    archived,
+    mayArchive
   } = group
   const why = texts.value.reason[reason] ?? reason
   const mayRedeliver = may('ops:write') && failed > 0
@@ -229,7 +230,7 @@ function GroupCard({ group, reload }: { group: Group; reload: () => void }) {
         <Link class="button" to={tasks}>
           {words.show}
         </Link>
-        {may('ops:write') && !archived ? (
+        {mayArchive && !archived ? (
           <AskAct
             name={words.archive}
             sure={words.sureArchive}

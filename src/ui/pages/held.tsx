@@ -13,6 +13,7 @@ interface HeldKey {
   heldSince?: string
   head?: { taskNo: string }
   waiting: number
+  mayRelease: boolean
 }
 interface Rejected {
   id: string
@@ -67,7 +68,7 @@ function Keys() {
           cell: row =>
             may('ops:write') ? (
               <div class="acts">
-                <Release row={row} reload={reload} />
+                {row.mayRelease ? <Release row={row} reload={reload} /> : null}
                 <Skip row={row} reload={reload} />
               </div>
             ) : null

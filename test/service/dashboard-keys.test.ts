@@ -1,0 +1,43 @@
+// A key is offered the pages and the buttons that it may use, and no others.
+import t from 'tap'
+import { scopes } from '../../src/db/api-keys.ts'
+import { failedTasks, signIn } from '../support/dashboard.ts'
+import { until } from '../support/until.ts'
+
+t.test('nothing is offered that is refused afterwards', async t => {
+  const on = await failedTasks(t, 1)
+  if (!on) return
+  const { page, wrong, url, call, keyFor } = on
+  const pair = { messageCode: 'test.pair', messageBody: { n: 1 }, retryTimes: 1, orderingKey: 'order-7' }
+  t.equal((await call('POST', '/tasks', { taskNo: 'pair-1', ...pair })).status, 201)
+  await until('both FAILED', async () => (await call('GET', '/tasks/pair-1')).body['status'] === 'FAILED')
+  const buttons = page.locator('main button')
+  const goTo = async (path: string, ready: string) => {
+    await page.goto(`${url}/ui/${path}`)
+    await page.locator(ready).first().waitFor()
+    return await buttons.evaluateAll(all => all.map(one => (one as { ariaLabel?: string }).ariaLabel))
+  }
+
+  await t.test('of a shared downstream a key of some messageCodes pauses and releases nothing', async t => {
+    await signIn(page, url, await keyFor('pairs', scopes, ['test.pair']))
+    // The downstream `left` also gets tasks of test.left.
+    t.same(await goTo('downstreams', 'main tbody tr'), ['Pause: right', 'Change limits: right'])
+    const rows = page.locator('tbody tr', { hasText: 'order-7' })
+    await goTo('held', 'tbody tr:has-text("order-7")')
+    t.equal(await rows.filter({ hasText: 'left' }).getByRole('button', { name: 'Release' }).count(), 0)
+    t.equal(await rows.filter({ hasText: 'right' }).getByRole('button', { name: 'Release' }).count(), 1)
+  })
+
+  await t.test('a group of failures that is not only its own is not archived', async t => {
+    await goTo('failures', 'li.group')
+    const archive = page.locator('li.group', { hasText: 'left' }).getByRole('button', { name: 'Archive' })
+    t.equal(await archive.count(), 1, 'until now all are its own')
+    const other = { taskNo: 'pair-2', messageCode: 'test.left', messageBody: { n: 1 }, retryTimes: 1 }
+    t.equal((await call('POST', '/tasks', other)).status, 201)
+    await until('it FAILED', async () => (await call('GET', '/tasks/pair-2')).body['status'] === 'FAILED')
+    await goTo('failures', 'li.group')
+    t.equal(await page.locator('li.group').count(), 2)
+    t.equal(await archive.count(), 0)
+  })
+  t.same(wrong, [])
+})
