@@ -2,7 +2,7 @@ import { useEffect } from 'preact/hooks'
 import { nextRow } from './focus.ts'
 import { go } from './state.ts'
 
-const places: Record<string, string> = {
+export const places: Record<string, string> = {
   o: 'overview',
   d: 'downstreams',
   t: 'tasks',
@@ -29,7 +29,8 @@ export function useKeyboard(toggleHelp: () => void): void {
       if (isGoing) {
         isGoing = false
         const place = places[key]
-        if (place !== undefined) go(`/ui/${place}`)
+        // A page that the key may not open is not in the menu.
+        if (document.querySelector(`nav a[href='/ui/${place}']`)) go(`/ui/${place}`)
         return
       }
       if (key === 'g') isGoing = true

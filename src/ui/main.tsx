@@ -12,12 +12,13 @@ import { FailuresPage } from './pages/failures.tsx'
 import { HeldPage } from './pages/held.tsx'
 import { KeysPage } from './pages/keys.tsx'
 import { NodesPage } from './pages/nodes.tsx'
+import { NoPage } from './pages/no-page.tsx'
 import { OperationPage } from './pages/operation.tsx'
 import { OverviewPage } from './pages/overview.tsx'
 import { TaskPage } from './pages/task.tsx'
 import { TasksPage } from './pages/tasks.tsx'
 import { TestTaskPage } from './pages/test-task.tsx'
-import { useKeyboard } from './keyboard.ts'
+import { places, useKeyboard } from './keyboard.ts'
 import type { Texts } from './texts/en.ts'
 import { stopListening, listen, live } from './live.ts'
 import {
@@ -36,40 +37,42 @@ import {
 } from './state.ts'
 
 type PageName = keyof Texts['pages']
-/** The pages by their path, each with the scope that it needs. */
-const pages: Record<PageName, { view: () => preact.JSX.Element; scope?: string; inMenu?: boolean }> = {
-  overview: { view: OverviewPage, scope: 'ops:read', inMenu: true },
-  downstreams: { view: DownstreamsPage, scope: 'ops:read', inMenu: true },
-  tasks: { view: TasksPage, inMenu: true },
-  task: { view: TaskPage },
-  test: { view: TestTaskPage, scope: 'ops:read' },
-  failures: { view: FailuresPage, scope: 'ops:read', inMenu: true },
-  operation: { view: OperationPage, scope: 'ops:read' },
-  held: { view: HeldPage, scope: 'ops:read', inMenu: true },
-  alarms: { view: AlarmsPage, scope: 'ops:read', inMenu: true },
-  nodes: { view: NodesPage, scope: 'ops:read', inMenu: true },
-  keys: { view: KeysPage, scope: 'ops:write', inMenu: true },
-  audit: { view: AuditPage, scope: 'ops:read', inMenu: true }
+/** The pages by their path, each with the scopes of which it needs one. */
+const pages: Record<PageName, { view: () => preact.JSX.Element; scopes: string[]; inMenu?: boolean }> = {
+  overview: { view: OverviewPage, scopes: ['ops:read'], inMenu: true },
+  downstreams: { view: DownstreamsPage, scopes: ['ops:read'], inMenu: true },
+  tasks: { view: TasksPage, scopes: ['tasks:read', 'ops:read'], inMenu: true },
+  task: { view: TaskPage, scopes: ['tasks:read', 'ops:read'] },
+  test: { view: TestTaskPage, scopes: ['ops:read'] },
+  failures: { view: FailuresPage, scopes: ['ops:read'], inMenu: true },
+  operation: { view: OperationPage, scopes: ['ops:read'] },
+  held: { view: HeldPage, scopes: ['ops:read'], inMenu: true },
+  alarms: { view: AlarmsPage, scopes: ['ops:read'], inMenu: true },
+  nodes: { view: NodesPage, scopes: ['ops:read'], inMenu: true },
+  keys: { view: KeysPage, scopes: ['ops:write'], inMenu: true },
+  audit: { view: AuditPage, scopes: ['ops:read'], inMenu: true }
 }
+
+/** The audit names tasks of all messageCodes, so that the API refuses it to keys of some. */
+const isMine = (name: PageName): boolean =>
+  pages[name].scopes.some(may) && (name !== 'audit' || session.value.messageCodes === null)
 
 function App() {
   const { signedIn } = session.value
-  const mine = (Object.keys(pages) as PageName[]).filter(one => {
-    const { scope } = pages[one]
-    return scope === undefined || may(scope)
-  })
-  const name = mine.find(one => one === page.value) ?? (may('ops:read') ? 'overview' : 'tasks')
+  const mine = (Object.keys(pages) as PageName[]).filter(isMine)
+  const name = mine.find(one => one === page.value) ?? mine[0]
   const [help, setHelp] = useState(false)
   const taskNo = name === 'task' ? param('no') : ''
   useEffect(() => {
     document.documentElement.lang = language.value === 'zh' ? 'zh-CN' : 'en'
     document.documentElement.dataset['theme'] = theme.value
-    document.title = `${texts.value.pages[name]}${taskNo === '' ? '' : ` ${taskNo}`} · Ackbox`
+    const title = name === undefined ? texts.value.signIn.title : texts.value.pages[name]
+    document.title = `${title}${taskNo === '' ? '' : ` ${taskNo}`} · Ackbox`
   })
   useEffect(() => {
-    if (signedIn) listen(taskNo)
+    if (signedIn && name !== undefined) listen(taskNo)
     else stopListening()
-  }, [signedIn, taskNo])
+  }, [signedIn, taskNo, name === undefined])
   // On a phone the menu is wider than the screen, so the current page is scrolled into view.
   useEffect(() => {
     document.querySelector('nav [aria-current]')?.scrollIntoView({ block: 'nearest', inline: 'center' })
@@ -77,7 +80,7 @@ function App() {
   useKeyboard(() => setHelp(before => !before))
   if (away.value) return <Away error={away.value} />
   if (!signedIn) return <SignIn />
-  const View = pages[name].view
+  const View = name === undefined ? NoPage : pages[name].view
   return (
     <>
       <a class="skip" href="#content">
@@ -108,12 +111,12 @@ function App() {
           {session.value.auth ? <SignOut /> : null}
         </div>
       </header>
-      <main id="content" key={name + taskNo}>
+      <main id="content" key={`${name} ${taskNo}`}>
         <View />
       </main>
       <Said />
       <Question />
-      {help ? <Help close={() => setHelp(false)} /> : null}
+      {help ? <Help pages={mine} close={() => setHelp(false)} /> : null}
     </>
   )
 }
@@ -221,16 +224,20 @@ function SignIn() {
   )
 }
 
-function Help({ close }: { close: () => void }) {
+function Help({ pages: mine, close }: { pages: readonly PageName[]; close: () => void }) {
   const ref = useRef<HTMLDialogElement>(null)
   useEffect(() => {
     ref.current?.showModal()
   }, [])
+  const shortcuts = texts.value.shortcuts.filter(([keys]) => {
+    const place = keys.startsWith('g ') ? places[keys.slice(2)] : undefined
+    return place === undefined || mine.some(one => one === place)
+  })
   return (
     <dialog ref={ref} onClose={close} aria-labelledby="help">
       <h2 id="help">{texts.value.common.keyboard}</h2>
       <dl class="pairs">
-        {texts.value.shortcuts.map(([keys, meaning]) => (
+        {shortcuts.map(([keys, meaning]) => (
           <div key={keys}>
             <dt>
               <kbd>{keys}</kbd>

@@ -39,5 +39,27 @@ t.test('nothing is offered that is refused afterwards', async t => {
     t.equal(await page.locator('li.group').count(), 2)
     t.equal(await archive.count(), 0)
   })
+
+  await t.test('the audit is in the menu of keys that may read it', async t => {
+    t.equal(await page.locator('nav >> text=Audit').count(), 0)
+    await page.keyboard.press('g')
+    await page.keyboard.press('u')
+    await page.keyboard.press('?')
+    await page.locator('dialog[open]', { hasText: 'Failures' }).waitFor()
+    t.notMatch(await page.locator('dialog').allInnerTexts(), /Audit/)
+    t.match(page.url(), /\/ui\/failures$/)
+  })
+
+  await t.test('a key that may only post is told so, and asks for nothing more', async t => {
+    const refused: string[] = []
+    page.on('response', answer => {
+      if (answer.status() === 403) refused.push(answer.url())
+    })
+    await signIn(page, url, await keyFor('poster', ['tasks:write']))
+    await page.locator('main', { hasText: 'Sign in with a key that has tasks:read or ops:read.' }).waitFor()
+    await page.getByRole('button', { name: 'Sign out' }).click()
+    await page.locator('input[type=password]').waitFor()
+    t.same(refused, [])
+  })
   t.same(wrong, [])
 })

@@ -61,7 +61,7 @@ export async function signIn(page: Page, url: string, key: string): Promise<void
   await page.goto(`${url}/`)
   await page.locator('input[type=password]').fill(key)
   await page.locator('button[type=submit]').click()
-  await page.locator('header nav').waitFor()
+  await page.locator('header').waitFor()
 }
 
 /** The folder for screenshots. Without SCREENSHOTS none are taken. docs/dashboard.md shows some of them. */

@@ -47,6 +47,8 @@ export const en = {
     go: 'Sign in',
     out: 'Sign out',
     again: 'Asking again…',
+    noPage: 'This key opens no page',
+    needsRead: 'It may not read. Sign in with a key that has tasks:read or ops:read.',
     note: 'The key is checked once and not kept. The session ends after 12 hours, and with its key.'
   },
   common: {
