@@ -49,7 +49,9 @@ const auditQuery = z
   .strictObject({
     who: word.optional(),
     what: word.optional().describe('For example task.settle or downstream.pause.'),
-    target: word.optional().describe('A taskNo or the name of a downstream.'),
+    target: word
+      .optional()
+      .describe('A taskNo or the name of a downstream. Of a task, its bulk redeliveries are listed too.'),
     from: page.from.describe('Default: from the first entry.'),
     to: page.to,
     cursor: page.cursor,

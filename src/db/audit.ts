@@ -1,5 +1,5 @@
 // The audit: acts of operators, written and listed. Acts on API keys, an archive or an alarm write their row in their own statement.
-import { and, desc, gte, lt } from './drizzle.ts'
+import { and, desc, gte, lt, sql } from './drizzle.ts'
 import { is, paged } from './page.ts'
 import type { Sql } from './pool.ts'
 import type { Reads } from './reads.ts'
@@ -38,6 +38,16 @@ export interface AuditFilter {
   limit: number
 }
 
+/** Acts on the target and, if it is a task, the bulk redeliveries that changed one of its deliveries. */
+const isAbout = (target: string) => sql`
+  ${audit.target} = any(array[${target}] || array(
+    select o.id::text from task t cross join operation o
+    where t.task_no = ${target} and exists (
+      select from operation_delivery i
+      where i.operation_id = o.id and i.task_id = t.id and i.result is distinct from 'skipped'
+    )
+  )) and (${audit.target} = ${target} or ${audit.what} = 'tasks.redeliver')`
+
 /** The newest first. The cursor is the id of the last one. */
 export async function listAudit({ db }: Reads, filter: AuditFilter) {
   if (filter.cursor !== undefined && !/^\d{1,15}$/.test(filter.cursor)) return 'bad_cursor' as const
@@ -49,7 +59,7 @@ export async function listAudit({ db }: Reads, filter: AuditFilter) {
         filter.cursor === undefined ? undefined : lt(audit.id, Number(filter.cursor)),
         is(audit.who, filter.who),
         is(audit.what, filter.what),
-        is(audit.target, filter.target),
+        filter.target === undefined ? undefined : isAbout(filter.target),
         filter.from && gte(audit.at, filter.from),
         filter.to && lt(audit.at, filter.to)
       )

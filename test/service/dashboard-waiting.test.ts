@@ -29,6 +29,16 @@ t.test('what the pages say is what is so now', async t => {
     await call('POST', '/downstreams/plain/resume')
   })
 
+  await t.test('a bulk redelivery is told on the page of each task that it took', async () => {
+    on.downstream.mend()
+    await signIn(page, url, on.admin)
+    await page.goto(`${url}/ui/task?no=order-0`)
+    await page.locator('.timeline').waitFor()
+    await call('POST', '/tasks/redeliver', { filter: { downstream: 'plain' } })
+    await page.locator('.timeline li.hand', { hasText: 'tasks.redeliver by ops-1' }).locator('a').click()
+    await page.locator('h1', { hasText: 'Redelivery' }).waitFor()
+  })
+
   await t.test(
     'nothing is called right while it cannot be read, and the reason is in the language',
     async t => {

@@ -1,5 +1,6 @@
 import { Act, copy } from '../acts.tsx'
-import { ms, Time } from '../parts.tsx'
+import { query } from '../api.ts'
+import { Link, ms, Time } from '../parts.tsx'
 import type { Alarm, Attempt, AuditRow, Receipt, Task } from '../shapes.ts'
 import { texts } from '../state.ts'
 
@@ -121,13 +122,19 @@ function One({ event }: { event: Event }) {
     case 'audit':
       return (
         <>
-          {event.of.what} <span class="quiet">{words.by(event.of.who)}</span>{' '}
+          <What of={event.of} /> <span class="quiet">{words.by(event.of.who)}</span>{' '}
           {event.of.detail === undefined || event.of.detail === null ? null : (
             <code>{JSON.stringify(event.of.detail)}</code>
           )}
         </>
       )
   }
+}
+
+/** A bulk redelivery is a link to its page. */
+function What({ of: { what, target } }: { of: AuditRow }) {
+  if (what !== 'tasks.redeliver') return <>{what}</>
+  return <Link to={`/ui/operation${query({ id: target })}`}>{what}</Link>
 }
 
 function AttemptLine({ downstream, of, isLast }: { downstream: string; of: Attempt; isLast: boolean }) {
