@@ -173,9 +173,34 @@ function kindOf(url: URL): ChannelKind {
 function wrongPlace({ kind, secret }: Place, url: URL): string | undefined {
   if (kind === 'pagerduty' && secret === undefined)
     return 'needs the routing key as secret: https://:ROUTING_KEY@events.pagerduty.com'
-  if (kind === 'mail' && !(url.searchParams.get('to') && url.searchParams.get('from')))
-    return 'needs from and to: smtp://host:587/?from=ackbox@example.com&to=ops@example.com'
+  if (kind === 'mail') return wrongMail(url)
   if (kind === 'webhook' && secret !== undefined && !/^whsec_[A-Za-z0-9+/]{32,}={0,2}$/.test(secret))
     return 'secret must be whsec_ and base64 of 24 bytes or more'
   return undefined
 }
+
+const mailExample = 'smtp://host:587/?from=ackbox@example.com&to=ops@example.com'
+
+function wrongMail(url: URL): string | undefined {
+  const { from, to } = mailAddresses(url)
+  if (from === '' || to.length === 0) return `needs from and to: ${mailExample}`
+  if (!isMailAddress(from)) return `has a from that is no mail address: ${mailExample}`
+  if (!to.every(isMailAddress))
+    return `has a to that is no mail address, or no list of them with commas: ${mailExample}`
+  return undefined
+}
+
+/** `ops@example.com`, or with a name: `Ackbox <ops@example.com>`. */
+const isMailAddress = (text: string): boolean => {
+  const [, named = text] = /^(?:"[^"]*"|[^"<>(),:;@]*) *<([^<>]*)>$/.exec(text) ?? []
+  return /^[^\s<>()",:;@]+@[^\s<>()",:;@]+$/.test(named)
+}
+
+export function mailAddresses(url: URL): { from: string; to: string[] } {
+  const query = queryOf(url)
+  const to = query.getAll('to').flatMap(each => each.split(','))
+  return { from: (query.get('from') ?? '').trim(), to: to.map(each => each.trim()).filter(Boolean) }
+}
+
+/** The query of a channel's URL. A `+` is a plus, as in `ops+alarms@example.com`: `searchParams` would read a space. */
+export const queryOf = (url: URL): URLSearchParams => new URLSearchParams(url.search.replaceAll('+', '%2B'))

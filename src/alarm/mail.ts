@@ -1,7 +1,7 @@
 import { connect } from 'node:net'
 import { createTransport } from 'nodemailer'
 import type { Guard } from '../transport/egress/guard.ts'
-import type { ChannelConfig } from './channel-config.ts'
+import { mailAddresses, queryOf, type ChannelConfig } from './channel-config.ts'
 import type { AlarmChannel, AlarmMessage } from './types.ts'
 import { groupOf, textOf, titleOf } from './message.ts'
 
@@ -19,13 +19,13 @@ export function openMail(
   { url, user, secret, language }: ChannelConfig,
   { guard, more, timeoutMs }: MailDeps
 ): Pick<AlarmChannel, 'send' | 'close'> {
-  const { hostname, port, protocol, searchParams } = new URL(url)
+  const address = new URL(url)
+  const { hostname, port, protocol } = address
   const secure = protocol === 'smtps:'
   const host = hostname.replace(/^\[|\]$/g, '')
   const number = Number(port) || (secure ? 465 : 587)
-  const from = searchParams.get('from') ?? ''
-  const to = searchParams.getAll('to').flatMap(each => each.split(','))
-  const isPlain = searchParams.get('tls') === 'off'
+  const { from, to } = mailAddresses(address)
+  const isPlain = queryOf(address).get('tls') === 'off'
   const idAt = from.split('@')[1]?.replace(/>$/, '') ?? 'ackbox'
   return {
     async send(message, signal) {

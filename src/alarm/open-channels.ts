@@ -4,7 +4,7 @@ import { signingSecret } from '../domain/tokens.ts'
 import { guard } from '../transport/egress/guard.ts'
 import { httpTransport } from '../transport/http/http.ts'
 import type { Answer } from '../transport/types.ts'
-import type { ChannelConfig } from './channel-config.ts'
+import { queryOf, type ChannelConfig } from './channel-config.ts'
 import { formats, rateOf } from './format.ts'
 import type { AlarmChannel, AlarmMessage, Sent } from './types.ts'
 
@@ -110,8 +110,8 @@ function listUrl(publicUrl: string, { downstream, kind }: AlarmMessage): string 
 
 /** Removes the channel's secrets, plain and URL-encoded, from a text: a vendor's error may repeat parts of the request. */
 function hider({ url, secret, user }: ChannelConfig): (text: string) => string {
-  const { pathname, searchParams } = new URL(url)
-  const parts = [secret, user, ...pathname.split('/'), ...searchParams.values()]
+  const address = new URL(url)
+  const parts = [secret, user, ...address.pathname.split('/'), ...queryOf(address).values()]
   const secrets = parts
     .filter(part => part !== undefined && part.length >= 8)
     .flatMap(part => [part ?? '', encodeURIComponent(part ?? '')])

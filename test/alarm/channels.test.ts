@@ -214,6 +214,31 @@ t.test('mail: a real SMTP server takes it, and a message sent again is the same 
   t.notMatch(first.text, 'canary')
 })
 
+t.test('mail: a + in an address is a plus, escaped or not', async t => {
+  const server = await smtpServer(t, { user: 'ackbox', password: secrets.token, tls: false })
+  const to = 'ops+alarms@example.com, Night <night%2Bx@example.com>'
+  const query = `from=ackbox+prod@example.com&to=${to}&tls=off`
+  const channel = await opened(t, `smtp://ackbox:${secrets.token}@127.0.0.1:${server.port}/?${query}`)
+  t.equal(await send(channel), true)
+  t.match(
+    server.mails,
+    only({ from: 'ackbox+prod@example.com', to: only('ops+alarms@example.com', 'night+x@example.com') })
+  )
+})
+
+t.test('mail: an address that is none is refused, and said which', t => {
+  const said = (query: string) => parseChannel('ops', `smtp://mail.test/?${query}`)
+  const to = 'to=ops@example.com'
+  for (const from of ['ackbox', 'ack box@example.com', 'a@b@c', 'Ackbox <ackbox>', 'a@b.c,d@e.f'])
+    t.match(said(`from=${from}&${to}`), /^has a from that is no mail address: smtp:/, from)
+  for (const wrong of ['ops', 'ops%20x@example.com', 'a@b.c,nobody', 'a@b.c;d@e.f'])
+    t.match(said(`from=a@b.c&to=${wrong}`), /^has a to that is no mail address/, wrong)
+  for (const none of [to, 'from=a@b.c', 'from=a@b.c&to=,'])
+    t.match(said(none), /^needs from and to: smtp:/, none)
+  t.match(said(`from="Ackbox, shop" <a@b.c>&to=ops@localhost,Night <n@b.c>`), { kind: 'mail' })
+  t.end()
+})
+
 t.test('mail: what goes wrong is said, and the password with it is not', async t => {
   const server = await smtpServer(t, { user: 'ackbox', password: 'another password' })
   const query = '?from=a@example.com&to=b@example.com'
