@@ -33,7 +33,9 @@ export function alarmRoutes(app: App, deps: ApiDeps): void {
     },
     async request => {
       const { kind, notKind, open, taskNo, ...page } = request.query
-      const from = page.from ?? (taskNo === undefined ? undefined : new Date(0))
+      // What is open needs somebody, whatever its age.
+      const isOfAllTimes = taskNo !== undefined || open === true
+      const from = page.from ?? (isOfAllTimes ? new Date(0) : undefined)
       const found = await deps.listAlarms({
         ...listFilterOf({ ...page, from }, callerOf(request), deps.now()),
         ...defined({ taskNo, kind, notKind, open })

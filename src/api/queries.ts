@@ -103,7 +103,7 @@ export const alarmQuery = z
   .strictObject({
     kind: z.enum(alarmKinds).optional(),
     notKind: z.enum(alarmKinds).optional().describe('All kinds but this one.'),
-    open: flag.optional().describe('true: not resolved yet.'),
+    open: flag.optional().describe('true: not resolved yet. Without from: of all times.'),
     taskNo: taskNo.optional().describe('Of this task. Without from: of all times.'),
     ...page,
     from: time.optional().describe('Raised at or after. Default: the last 24 hours.'),

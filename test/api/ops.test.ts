@@ -97,6 +97,24 @@ t.test('deliveries and alarms are listed by what is asked for', async t => {
   t.match((await app.inject('/alarms?cursor=nonsense')).json(), { status: 422, pointer: '?/cursor' })
 })
 
+t.test('open alarms are listed whatever their age, others of the last day', async t => {
+  const froms: string[] = []
+  const { app } = await api(t, {
+    listAlarms: async ({ from }) => {
+      froms.push(from.toISOString())
+      return { alarms: [] }
+    }
+  })
+  // As the link at the end of each message.
+  await app.inject('/alarms?open=true&kind=FAILED&downstream=warehouse')
+  await app.inject('/alarms?open=true&from=2026-01-01T00:00:00Z')
+  await app.inject('/alarms?open=false')
+  const [all, since, day = ''] = froms
+  t.equal(all, '1970-01-01T00:00:00.000Z')
+  t.equal(since, '2026-01-01T00:00:00.000Z')
+  t.ok(Date.parse(day) > Date.now() - 86_500_000, day)
+})
+
 t.test('a time that PostgreSQL cannot read is refused, or asked for in another zone', async t => {
   const filters: object[] = []
   const { app } = await api(t, {

@@ -13,10 +13,8 @@ export function AlarmsPage() {
     `alarms ${isAll}`,
     (cursor, limit) => {
       const from = new Date(now.value.getTime() - 30 * 86_400_000).toISOString()
-      return listOf<'alarms', Alarm>('alarms', '/alarms', { open: isAll ? undefined : true, from })(
-        cursor,
-        limit
-      )
+      // What is open is listed whatever its age.
+      return listOf<'alarms', Alarm>('alarms', '/alarms', isAll ? { from } : { open: true })(cursor, limit)
     },
     { kinds: ['failure', 'audit'], everyMs: 30_000, size: 100 }
   )
