@@ -1,5 +1,5 @@
 // The channels of ALARM_CHANNELS and ALARM_CHANNEL_<NAME>: their kind, their address and the alarms that each gets.
-import { alarmKinds, type AlarmKind } from '../domain/types.ts'
+import { alarmKinds, type AlarmKind, type AlarmRule } from '../domain/types.ts'
 
 const channelKinds = [
   'dingtalk',
@@ -23,20 +23,13 @@ export interface ChannelConfig {
   url: string
   user?: string
   secret?: string
-  /** Selects the alarms of this channel. A member that is not set matches all alarms. */
-  rule: Rule
+  rule: AlarmRule
   /** True: the channel gets a message when the last alarm of an incident is resolved. */
   sendResolved: boolean
   /** The time between two messages of one downstream and kind. */
   digestMs: number
   /** The language of titles and texts. Other members of a message are the same in each language. */
   language: Language
-}
-
-export interface Rule {
-  kinds?: AlarmKind[]
-  downstreams?: string[]
-  messageCodes?: string[]
 }
 
 const hosts: [host: RegExp, kind: ChannelKind][] = [
@@ -73,7 +66,7 @@ const defaultLanguage = ({ kind, url }: Place): Language =>
 export const channelName = /^[a-z0-9][a-z0-9-]{0,31}$/
 
 export function matches(
-  rule: Rule,
+  rule: AlarmRule,
   alarm: { kind: AlarmKind; downstream: string; messageCode: string }
 ): boolean {
   const { kinds, downstreams, messageCodes } = rule
@@ -118,8 +111,8 @@ export function parseChannel(name: string, given: unknown): ChannelConfig | stri
 const isSeconds = (value: unknown): value is number =>
   typeof value === 'number' && Number.isInteger(value) && value >= 1 && value <= 86_400
 
-function parseRule(options: Record<string, unknown>): Rule | string {
-  const rule: Rule = {}
+function parseRule(options: Record<string, unknown>): AlarmRule | string {
+  const rule: AlarmRule = {}
   for (const member of ['kinds', 'downstreams', 'messageCodes'] as const) {
     const value = options[member]
     if (value === undefined) continue

@@ -7,9 +7,11 @@ import {
   markAlarmSends,
   postponeAlarmGroup,
   readAlarmSends,
+  removeUnknownChannels,
   type AlarmGroup,
   type AlarmSend
 } from '../db/alarm-sends.ts'
+import { liveChannels } from '../db/cluster.ts'
 import type { Sql } from '../db/pool.ts'
 import { failpoint } from '../runtime/failpoint.ts'
 import type { Logger } from '../runtime/logger.ts'
@@ -20,27 +22,55 @@ import type { AlarmChannel, AlarmMessage } from './types.ts'
 const atOnce = 1_000
 
 /**
- * Logs new alarms and records the channels that must get them. Returns the number of alarms. An alarm that matches no
- * channel counts as sent, since it is in the log.
+ * Logs new alarms and records the channels that must get them: those of this process, and those that only another live process has.
+ * Returns the number of alarms. An alarm that matches no channel counts as sent, since it is in the log.
  */
 export async function routeAlarms(
   { sql, log }: { sql: Sql; log: Logger },
   channels: readonly Pick<AlarmChannel, 'name' | 'rule'>[]
 ): Promise<number> {
   const claimed = await claimAlarms(sql, atOnce)
-  const sends: { channel: string; alarm: ClaimedAlarm }[] = []
-  const unmatched: ClaimedAlarm[] = []
   for (const alarm of claimed) {
     const { taskNo, messageCode, downstream, attempt, kind, reason, held, tries } = alarm
     // Each alarm is logged once: retries after database errors must not fill the log with the same alarm.
     if (tries === 1) log.error({ taskNo, messageCode, downstream, attempt, kind, reason, ...held }, 'alarm')
-    const matching = channels.filter(channel => matches(channel.rule, alarm))
-    sends.push(...matching.map(channel => ({ channel: channel.name, alarm })))
+  }
+  if (claimed.length === 0) return 0
+  const { known } = await liveChannels(sql)
+  const rules = Object.entries({
+    ...known,
+    ...Object.fromEntries(channels.map(({ name, rule }) => [name, rule]))
+  })
+  const sends: { channel: string; alarm: ClaimedAlarm }[] = []
+  const unmatched: ClaimedAlarm[] = []
+  for (const alarm of claimed) {
+    const matching = rules.filter(([, rule]) => matches(rule, alarm))
+    sends.push(...matching.map(([channel]) => ({ channel, alarm })))
     if (matching.length === 0) unmatched.push(alarm)
   }
   if (sends.length > 0) await addAlarmSends(sql, sends)
   if (unmatched.length > 0) await markAlarmsSent(sql, unmatched)
   return claimed.length
+}
+
+/**
+ * Forgets channels that no live process has, and hands their alarms out again. Does nothing while a dispatcher of an older version
+ * lives, which does not say which channels it has.
+ */
+export async function forgetChannels(
+  { sql, log }: { sql: Sql; log: Logger },
+  channels: readonly Pick<AlarmChannel, 'name'>[]
+): Promise<void> {
+  const { known, isComplete } = await liveChannels(sql)
+  if (!isComplete) return
+  const names = [...Object.keys(known), ...channels.map(({ name }) => name)]
+  let released = 0
+  for (let isMore = true; isMore;) {
+    const step = await removeUnknownChannels(sql, names, atOnce)
+    released += step.released
+    isMore = step.isMore
+  }
+  if (released > 0) log.info({ released }, 'alarm.released')
 }
 
 export interface SendDeps {

@@ -199,23 +199,46 @@ export async function postponeAlarmGroup(
     where channel = ${group.channel} and downstream = ${group.downstream} and kind = ${group.kind}`
 }
 
-/** Removes channels without a setting. Alarms that no channel has sent are handed out again. Returns their number. */
-export async function removeUnknownChannels(sql: Sql, channels: readonly string[]): Promise<number> {
-  const [row] = await sql<[{ handed_out: number }]>`
-    with known as (select unnest(${textArray(channels)}::text[]) as name),
-    gone as (
-      delete from alarm_send s where s.channel not in (select name from known)
+/**
+ * Removes up to `limit` rows of channels other than these. Alarms that no channel has sent are handed out again: `released` is their
+ * number.
+ */
+export async function removeUnknownChannels(
+  sql: Sql,
+  channels: readonly string[],
+  limit: number
+): Promise<{ released: number; isMore: boolean }> {
+  const [row] = await sql<[{ released: number; removed: number }]>`
+    with recursive used as (
+      (select channel from alarm_send order by channel limit 1)
+      union all
+      -- The next channel: one look at the index for each.
+      select (select s.channel from alarm_send s where s.channel > used.channel order by s.channel limit 1)
+      from used where used.channel is not null
+    ), unknown as materialized (
+      select name from (
+        select channel as name from used union select channel from alarm_group union select name from alarm_channel
+      ) all_channels
+      where name <> all(${textArray(channels)}::text[])
+    ), step as materialized (
+      select s.channel, s.downstream, s.kind, s.task_id, s.attempt
+      from unknown u join alarm_send s on s.channel = u.name
+      limit ${limit}
+    ), gone as (
+      delete from alarm_send s using step
+      where s.channel = step.channel and s.downstream = step.downstream and s.kind = step.kind and s.task_id = step.task_id
+        and s.attempt = step.attempt
       returning s.task_id, s.downstream, s.attempt, s.kind
     ), groups as (
-      delete from alarm_group g where g.channel not in (select name from known)
+      delete from alarm_group where channel in (select name from unknown) and (select count(*) from step) < ${limit}
     ), limits as (
-      delete from alarm_channel c where c.name not in (select name from known)
-    ), handed_out as (
+      delete from alarm_channel where name in (select name from unknown) and (select count(*) from step) < ${limit}
+    ), released as (
       update alarm a set next_action_at = now() from (select distinct * from gone) g
       where a.task_id = g.task_id and a.downstream = g.downstream and a.attempt = g.attempt and a.kind = g.kind
         and a.sent_at is null
       returning 1
     )
-    select count(*)::int as handed_out from handed_out`
-  return row.handed_out
+    select (select count(*)::int from released) as released, (select count(*)::int from step) as removed`
+  return { released: row.released, isMore: row.removed === limit }
 }

@@ -34,7 +34,7 @@ export const node = pgTable('node', {
   secrets: text('secrets').array(),
   queue: text('queue'),
   handlers: text('handlers'),
-  /** What it has a handler for: see `handlesEntry` in `db/cluster.ts`. Null: an older version. */
+  /** What it has a handler for, and its alarm channels: see `handlesEntry` and `channelsEntry` in `db/cluster.ts`. Null: an older version. */
   handles: text('handles').array(),
   /** When its worker reached each downstream last, ms since 1970. */
   reached: jsonb('reached').$type<Record<string, number>>(),

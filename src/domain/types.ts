@@ -85,6 +85,13 @@ export const alarmKinds = [
 ] as const
 export type AlarmKind = (typeof alarmKinds)[number]
 
+/** Selects the alarms of a channel. A member that is not set matches all alarms. */
+export interface AlarmRule {
+  kinds?: AlarmKind[]
+  downstreams?: string[]
+  messageCodes?: string[]
+}
+
 /** How the handled tasks of a downstream differ from the tasks that are HANDLED here. */
 export const differenceKinds = ['MISSING', 'DIFFERS', 'UNKNOWN'] as const
 export type DifferenceKind = (typeof differenceKinds)[number]

@@ -3,8 +3,7 @@ import { openArchive } from './archive.ts'
 import type { Config } from './config.ts'
 import { openChannels } from '../alarm/open-channels.ts'
 import type { AlarmChannel } from '../alarm/types.ts'
-import { routeAlarms, sendDueMessage } from '../alarm/send-alarms.ts'
-import { removeUnknownChannels } from '../db/alarm-sends.ts'
+import { forgetChannels, routeAlarms, sendDueMessage } from '../alarm/send-alarms.ts'
 import { sweepAlarms, type AlarmKey } from '../db/alarms.ts'
 import { primaryUrl } from '../db/hosts.ts'
 import { isInfrastructure, locatePrimary, type Sql } from '../db/pool.ts'
@@ -12,7 +11,7 @@ import { removeOrderingKeys, type OrderingKey } from '../db/ordering.ts'
 import { removeOldOperations } from '../db/operations.ts'
 import { listPartitions, makePartitions, oldestYoung, tendPartition, droppedFrom } from '../db/partitions.ts'
 import { removeOld } from '../db/retention.ts'
-import { repeat } from '../runtime/repeat.ts'
+import { repeat, sleep } from '../runtime/repeat.ts'
 import { bulkOperations } from '../delivery/bulk-operations.ts'
 import type { Complete } from '../delivery/complete.ts'
 import type { Registry } from '../handler/load.ts'
@@ -60,6 +59,8 @@ const refreshMs = 1_000
 const alarmMs = 1_000
 /** The time between two checks whether an incident is over. */
 const endMs = 10_000
+/** The time between two looks for channels that no process has any more. */
+const forgetMs = 60_000
 const checkMs = 1_000
 /** After an error. Otherwise `look` returns the time until its next turn. */
 const bulkMs = 1_000
@@ -139,7 +140,10 @@ export async function startLoops(options: LoopsOptions): Promise<{
     ),
     // A loop for each channel: a broken or slow channel does not delay the others.
     ...channels.map(channel => sendLoop(options, channel, failed('alarm'))),
-    unknownChannels(options, channels).catch(failed('alarm')),
+    // Not at the start: processes that have the channels may start a little later.
+    sleep(forgetMs, signal).then(() =>
+      repeat(forgetMs, () => forgetChannels({ sql, log }, channels), failed('alarm'), signal)
+    ),
     repeat(sweepMs, alarmSweep(options), failed('alarm'), signal),
     repeat(retentionMs, retention(options), failed('retention'), signal)
   )
@@ -206,13 +210,4 @@ async function sendLoop(
   }
   await repeat(alarmMs, sendDue, onError, signal)
   await channel.close()
-}
-
-/** Alarms for a channel that was renamed or removed are handed out again, so that other channels get them. */
-async function unknownChannels({ sql, log }: LoopsOptions, channels: AlarmChannel[]): Promise<void> {
-  const handedOut = await removeUnknownChannels(
-    sql,
-    channels.map(({ name }) => name)
-  )
-  if (handedOut > 0) log.info({ released: handedOut }, 'alarm.released')
 }

@@ -1,7 +1,15 @@
 // The facts that this process writes for the others, and the check that they agree. With different SECRETs, a process refuses the
 // tokens of another. With different queues, jobs wait where no worker takes them. With different handlers, tasks wait for another process.
+// With different alarm channels, alarms wait for the process that has the channel.
 import { createHash, createHmac } from 'node:crypto'
-import { handlesEntry, liveNodes, removeNode, writeNode, type NodeFacts } from '../db/cluster.ts'
+import {
+  handlesEntry,
+  liveNodes,
+  removeNode,
+  writeNode,
+  type AlarmChannels,
+  type NodeFacts
+} from '../db/cluster.ts'
 import type { Sql } from '../db/pool.ts'
 import type { Reach } from '../delivery/reach.ts'
 import type { Registry } from '../handler/load.ts'
@@ -10,14 +18,15 @@ import { SettingError, type Config } from './config.ts'
 import type { Heartbeat } from './heartbeat.ts'
 
 /** The facts that must be the same in all processes, as fingerprints and names without a secret. */
-export type SetupFacts = Required<Pick<NodeFacts, 'secrets' | 'queue' | 'handlers'>>
+export type SetupFacts = Required<Pick<NodeFacts, 'secrets' | 'queue' | 'handlers'>> &
+  Pick<NodeFacts, 'channels'>
 
 /** Distinguishes two secrets, and reveals nothing else. */
 const fingerprint = (secret: string): string =>
   createHmac('sha256', secret).update('ackbox fingerprint').digest('hex').slice(0, 16)
 
 export function setupFacts(
-  config: Pick<Config, 'redisUrl' | 'redisPrefix' | 'secretPrevious'>,
+  config: Pick<Config, 'redisUrl' | 'redisPrefix' | 'secretPrevious' | 'roles' | 'alarmChannels'>,
   secret: string,
   { handlers }: Pick<Registry, 'handlers'>
 ): SetupFacts {
@@ -32,7 +41,11 @@ export function setupFacts(
   return {
     secrets: [secret, config.secretPrevious].flatMap(text => (text === undefined ? [] : fingerprint(text))),
     queue: queueName(config),
-    handlers: `${handlers.size} messageCodes, ${set}`
+    handlers: `${handlers.size} messageCodes, ${set}`,
+    // Only dispatchers send alarms.
+    ...(config.roles.has('dispatcher') && {
+      channels: Object.fromEntries(config.alarmChannels.map(({ name, rule }) => [name, rule]))
+    })
   }
 }
 
@@ -48,8 +61,15 @@ function queueName({ redisUrl, redisPrefix }: Pick<Config, 'redisUrl' | 'redisPr
 const isSameSecret = (ours: readonly string[], theirs: readonly string[]): boolean =>
   ours.some(secret => theirs.includes(secret))
 
+/** The channels, each with its rule if it has one. */
+const channelList = (channels: AlarmChannels): string =>
+  Object.keys(channels)
+    .toSorted()
+    .map(name => `${name} ${JSON.stringify(channels[name])}`.replace(/ {}$/, ''))
+    .join(', ') || 'none'
+
 export interface Disagreement {
-  what: 'SECRET' | 'queue' | 'handlers'
+  what: 'SECRET' | 'queue' | 'handlers' | 'alarm channels'
   /** The nodes that differ from `facts`. */
   nodes: string[]
   ours: string
@@ -71,6 +91,7 @@ export function disagreements(facts: Partial<SetupFacts>, others: readonly NodeF
     return first ? [{ what, ours, theirs: first.theirs, nodes: found.map(one => one.id) }] : []
   }
   const { secrets, queue, handlers } = facts
+  const channels = facts.channels && channelList(facts.channels)
   return [
     ...differing('SECRET', secrets?.[0] ?? '', other =>
       secrets && other.secrets && !isSameSecret(secrets, other.secrets) ? other.secrets[0] : undefined
@@ -80,7 +101,11 @@ export function disagreements(facts: Partial<SetupFacts>, others: readonly NodeF
     ),
     ...differing('handlers', handlers ?? '', other =>
       handlers !== undefined && other.handlers !== handlers ? other.handlers : undefined
-    )
+    ),
+    ...differing('alarm channels', channels ?? '', other => {
+      const theirs = other.channels && channelList(other.channels)
+      return channels !== undefined && theirs !== channels ? theirs : undefined
+    })
   ]
 }
 

@@ -1,5 +1,6 @@
 import t from 'tap'
-import { removeUnknownChannels } from '../../src/db/alarm-sends.ts'
+import { forgetChannels } from '../../src/alarm/send-alarms.ts'
+import { removeNode, writeNode, type AlarmChannels } from '../../src/db/cluster.ts'
 import { listAlarms } from '../../src/db/lists.ts'
 import type { Sql } from '../../src/db/pool.ts'
 import type { Outcome } from '../../src/domain/types.ts'
@@ -233,19 +234,75 @@ t.test('an Alertmanager is told again what is open, since it forgets', async t =
 })
 
 t.test('a channel that was renamed leaves its alarms to the others', async t => {
-  const { sql, log } = await setup(t)
+  const { sql, log, logged } = await setup(t)
   await failures(sql, 2)
   const away = scriptedChannel({ name: 'old', answer: () => ({ reason: 'timeout' }) })
   await told({ sql, log }, away)
-  t.equal(await removeUnknownChannels(sql, ['old']), 0)
-  t.equal(await removeUnknownChannels(sql, ['new']), 2)
   const fresh = scriptedChannel({ name: 'new' })
+  await forgetChannels({ sql, log }, [away])
+  t.same(logged('alarm.released'), [])
+  await forgetChannels({ sql, log }, [fresh])
+  t.match(logged('alarm.released'), only({ released: 2 }))
   await told({ sql, log }, fresh)
   t.same(
     fresh.messages.map(one => one.count),
     [2]
   )
   t.equal(await unsent(sql), 0)
+})
+
+const dispatcherWith = (id: string, channels: AlarmChannels) => ({
+  id,
+  roles: 'dispatcher',
+  version: '1',
+  handles: [],
+  channels
+})
+
+t.test('a channel is kept as long as a live process has it, and forgotten after that', async t => {
+  const { sql, log } = await setup(t)
+  const fresh = scriptedChannel({ name: 'new' })
+  const old = scriptedChannel({ name: 'old', answer: () => ({ reason: 'timeout' }) })
+  await writeNode(sql, dispatcherWith('old', { old: {} }))
+  await failures(sql, 1)
+  // A process of before the deployment goes on, with its own channel only.
+  await told({ sql, log }, old)
+  await forgetChannels({ sql, log }, [fresh])
+  t.equal((await sql`select from alarm_send`).length, 1, 'that process may send it yet')
+  await removeNode(sql, 'old')
+  await forgetChannels({ sql, log }, [fresh])
+  await told({ sql, log }, fresh)
+  t.same(
+    fresh.messages.map(one => one.count),
+    [1]
+  )
+  await writeNode(sql, { id: 'older', roles: 'dispatcher', version: '0' })
+  await forgetChannels({ sql, log }, [])
+  t.equal((await sql`select from alarm_group`).length, 1, 'an older version may have it')
+})
+
+t.test('a process without a channel leaves its alarms to the process that has it', async t => {
+  const { sql, log } = await setup(t)
+  const ops = scriptedChannel()
+  await writeNode(sql, dispatcherWith('one', { ops: { downstreams: ['warehouse'] } }))
+  await writeNode(sql, dispatcherWith('two', {}))
+  await failures(sql, 1)
+  await failures(sql, 1, 'points')
+  await told({ sql, log })
+  t.equal(await unsent(sql), 1, 'only the alarm that no channel wants counts as sent')
+  await forgetChannels({ sql, log }, [])
+  await told({ sql, log }, ops)
+  t.match(ops.messages, only({ downstream: 'warehouse', count: 1 }))
+})
+
+t.test('a channel with many alarms is forgotten in steps', async t => {
+  const { sql, log, logged } = await setup(t)
+  await failures(sql, 2_500)
+  await told({ sql, log }, scriptedChannel({ name: 'old', answer: () => ({ reason: 'timeout' }) }))
+  await forgetChannels({ sql, log }, [])
+  t.match(logged('alarm.released'), only({ released: 2_500 }))
+  for (const table of ['alarm_send', 'alarm_group', 'alarm_channel'])
+    t.equal((await sql`select from ${sql(table)}`).length, 0, table)
 })
 
 t.test('a blocked target is heard of at once, once a round, and resolved when it is delivered', async t => {

@@ -48,7 +48,7 @@ t.test('a process with another SECRET is refused at start; during a rotation it 
   t.match(refused.output(), /^ackbox: SECRET is not that of \S+, which run on this database/m)
   t.notMatch(refused.output(), another)
   t.match(await doctor({ ...on.env, SECRET: another }), /FIX {3}Processes +SECRET differs from that of/)
-  t.match(await doctor(on.env), /OK {4}Processes +1 run, with one SECRET, queue and set of handlers/)
+  t.match(await doctor(on.env), /OK {4}Processes +1 run, with one SECRET, queue, set of handlers and/)
 
   const rotating = await start(t, { ...on.env, SECRET: another, SECRET_PREVIOUS: on.env['SECRET'] })
   t.equal((await call(`${rotating.url}/healthz`)).status, 200)
@@ -80,9 +80,23 @@ t.test('other handlers are warned about at start and by the doctor', async t => 
   await until('it is warned', () => warned() !== undefined)
   const kept = await on.sql<{ handles: string[] }[]>`select handles from node order by started_at`
   t.ok((kept[0]?.handles.length ?? 0) > 1)
-  t.same(kept[1]?.handles, ['test.plain plain'])
+  t.same(kept[1]?.handles, ['test.plain plain', 'alarm-channels {}'])
   t.match(warned(), { found: /handlers differ from those of/, remedy: /deploy the same handlers/ })
   t.match(await doctor(on.env), /WARN {2}Processes +the handlers differ from those of/)
+})
+
+t.test('other alarm channels are warned about at start and by the doctor, without their URLs', async t => {
+  const on = await stage(t)
+  if (!on) return
+  await start(t, { ...on.env, ALARM_CHANNEL_OPS: 'https://hooks.example.com/canary' })
+  const other = await start(t, on.env)
+  const warned = () => linesOf(other, 'doctor.warn').find(line => line['check'] === 'Processes')
+  await until('it is warned', () => warned() !== undefined)
+  t.match(warned(), { found: /^the alarm channels are none here and ops at/, remedy: /ALARM_CHANNELS/ })
+  const rule = JSON.stringify({ ops: { url: 'https://hooks.example.com/canary', kinds: ['TLS'] } })
+  const said = await doctor({ ...on.env, ALARM_CHANNELS: rule })
+  t.match(said, /WARN {2}Processes +the alarm channels are ops \{"kinds":\["TLS"\]\} here and/)
+  t.notMatch(said, /canary/)
 })
 
 t.test('another queue is warned about at start and by the doctor, without its password', async t => {

@@ -1,5 +1,5 @@
 // Alarm channels for tests: a channel whose answers the test sets, and the functions that send alarms to channels.
-import type { Rule } from '../../src/alarm/channel-config.ts'
+import type { AlarmRule } from '../../src/domain/types.ts'
 import type { AlarmChannel, AlarmMessage, Sent } from '../../src/alarm/types.ts'
 import { routeAlarms, sendDueMessage } from '../../src/alarm/send-alarms.ts'
 import type { Sql } from '../../src/db/pool.ts'
@@ -12,7 +12,7 @@ export interface ScriptedChannel extends AlarmChannel {
 }
 
 export function scriptedChannel(
-  more: Partial<Omit<ScriptedChannel, 'rule'>> & { rule?: Rule } = {}
+  more: Partial<Omit<ScriptedChannel, 'rule'>> & { rule?: AlarmRule } = {}
 ): ScriptedChannel {
   const channel: ScriptedChannel = {
     name: 'ops',

@@ -288,7 +288,13 @@ export async function setup(t: Test, options: SetupOptions = {}): Promise<Story>
     }
   }
 
-  await writeNode(sql, { id: 'another', roles: 'worker,dispatcher', version: 'test' })
+  await writeNode(sql, {
+    id: 'another',
+    roles: 'worker,dispatcher',
+    version: 'test',
+    handles: [],
+    channels: {}
+  })
   await around.refresh()
 
   const story: Story = {

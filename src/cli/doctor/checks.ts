@@ -2,11 +2,11 @@
 // if something is wrong.
 import { roles, type Config, type Role } from '../../service/config.ts'
 import { readConnections } from '../../db/pool.ts'
-import { disagreements } from '../../service/presence.ts'
 import { commandLine } from '../../runtime/package.ts'
 import { heldBack } from './holders.ts'
 import type { Facts, PostgresFacts } from './look.ts'
 import { judgePartitions } from './partitions.ts'
+import { judgeProcesses } from './processes.ts'
 import type { RedisFacts } from './redis.ts'
 import type { Target } from './targets.ts'
 
@@ -138,29 +138,10 @@ export const checks: Check[] = [
   }),
   {
     name: 'Processes',
-    look: ({ postgres, handlers }) => {
-      if ('error' in postgres) return undefined
-      const facts = 'error' in handlers ? undefined : handlers.facts
-      const { nodes } = postgres
-      if (nodes.length === 0) return ok('no process runs now')
-      const [found] = facts ? disagreements(facts, nodes) : nodes.flatMap(one => disagreements(one, nodes))
-      if (!found) return ok(`${nodes.length} run, with one SECRET, queue and set of handlers`)
-      const who = found.nodes.join(', ')
-      if (found.what === 'SECRET')
-        return fix(
-          `SECRET differs from that of ${who}: receipts for the one are refused by the other`,
-          'set the same SECRET; to change it, keep the old one as SECRET_PREVIOUS'
-        )
-      return found.what === 'queue'
-        ? warn(
-            `the queue is ${found.ours} here and ${found.theirs} at ${who}: neither sees the jobs of the other`,
-            'set the same REDIS_URL and REDIS_PREFIX'
-          )
-        : warn(
-            `the handlers differ from those of ${who} (${found.ours}; ${found.theirs})`,
-            'deploy the same handlers; during a deployment this passes'
-          )
-    }
+    look: ({ postgres, handlers }) =>
+      'error' in postgres
+        ? undefined
+        : judgeProcesses(postgres.nodes, 'error' in handlers ? undefined : handlers.facts)
   },
   ofPostgres('Outbox', ({ outbox }) => {
     if (outbox === undefined) return ok('no tables yet')
