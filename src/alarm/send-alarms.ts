@@ -89,23 +89,24 @@ const leaseMs = 15_000
 const repeatMs = 300_000
 
 /** Sends one message that is due in this channel, and never loses it. False: no message is due, or the rate limit allows none now. */
-export async function sendDueMessage(
-  deps: SendDeps,
-  channel: AlarmChannel,
-  looksForEnd: boolean
-): Promise<boolean> {
+export async function sendDueMessage(deps: SendDeps, channel: AlarmChannel): Promise<boolean> {
   const { sql, metrics, log, signal } = deps
   const group = await claimAlarmGroup(sql, channel.name, {
     ...channel.rate,
     leaseMs,
     repeatMs: channel.kind === 'alertmanager' ? repeatMs : null,
-    sendResolved: channel.sendResolved && looksForEnd
+    sendResolved: channel.sendResolved
   })
   if (!group) return false
   const sends = group.event === 'raised' ? await readAlarmSends(sql, group, mostInMessage) : []
   if (group.event === 'raised' && sends.length === 0) {
     // The lease had ended, and another dispatcher has sent these alarms.
     await postponeAlarmGroup(sql, group, { ...channel.rate, againMs: 0, holdMs: 0 })
+    return true
+  }
+  if (group.event === 'repeat' && group.open === 0) {
+    // All are resolved. The sweep finds this soon.
+    await postponeAlarmGroup(sql, group, { ...channel.rate, againMs: 1_000, holdMs: 0 })
     return true
   }
   const message = messageOf(group, sends)
@@ -128,7 +129,7 @@ export async function sendDueMessage(
 }
 
 function messageOf(
-  { channel, downstream, kind, event, openedAt, told }: AlarmGroup,
+  { channel, downstream, kind, event, openedAt, open }: AlarmGroup,
   sends: AlarmSend[]
 ): AlarmMessage {
   const [first] = sends
@@ -141,7 +142,7 @@ function messageOf(
     downstream,
     kind,
     since: since.toISOString(),
-    count: event === 'repeat' ? told : sends.length,
+    count: event === 'repeat' ? open : sends.length,
     deliveries: sends.slice(0, mostListed).map(({ taskNo, messageCode, attempt, reason, raisedAt }) => ({
       taskNo,
       messageCode,

@@ -1,4 +1,5 @@
 // The alarms that each channel must still get. Channels are independent: a broken channel keeps only its own rows.
+import { lowestUuid } from '../domain/ids.ts'
 import type { AlarmKind } from '../domain/types.ts'
 import type { ClaimedAlarm } from './alarms.ts'
 import { plainArray, textArray } from './arrays.ts'
@@ -12,8 +13,8 @@ export interface AlarmGroup {
   /** raised: some alarms were not sent yet. repeat: no alarm is new, and the group is still open. */
   event: 'raised' | 'repeat' | 'resolved'
   openedAt: Date | null
-  /** Rows that were sent and are kept. */
-  told: number
+  /** For `repeat`: alarms that were sent and are open, counted up to 10,000. */
+  open: number
 }
 
 export interface AlarmSend {
@@ -91,10 +92,9 @@ export async function claimAlarmGroup(
           select from alarm_send s
           where s.channel = g.channel and s.downstream = g.downstream and s.kind = g.kind and s.sent_at is null
         ) as is_owed,
+        -- sweepAlarmSends removes the rows of alarms that are resolved.
         g.opened_at is not null and ${sendResolved} and not exists (
-          select from alarm_send s
-            join alarm a on a.task_id = s.task_id and a.downstream = s.downstream and a.attempt = s.attempt and a.kind = s.kind
-          where s.channel = g.channel and s.downstream = g.downstream and s.kind = g.kind and a.resolved_at is null
+          select from alarm_send s where s.channel = g.channel and s.downstream = g.downstream and s.kind = g.kind
         ) as is_over,
         g.opened_at is not null and ${sendResolved} and g.told_at < now() - ${repeatMs}::float8 * interval '1 ms' as is_old
       from alarm_group g, free
@@ -122,9 +122,14 @@ export async function claimAlarmGroup(
       from claimed where c.name = claimed.channel
     )
     select channel, downstream, kind, tries, opened_at as "openedAt", event, (
-        select count(*)::int from alarm_send s
-        where event = 'repeat' and s.channel = c.channel and s.downstream = c.downstream and s.kind = c.kind
-      ) as told
+        select count(*)::int from (
+          select from alarm_send s
+            join alarm a on a.task_id = s.task_id and a.downstream = s.downstream and a.attempt = s.attempt and a.kind = s.kind
+          where event = 'repeat' and s.channel = c.channel and s.downstream = c.downstream and s.kind = c.kind
+            and a.resolved_at is null
+          limit 10000
+        ) still
+      ) as open
     from claimed c`
   return group
 }
@@ -141,7 +146,7 @@ export function readAlarmSends(sql: Sql, group: Group, limit: number): Promise<A
     limit ${limit}`
 }
 
-/** The channel accepted the message about them. `keep`: keeps their rows until the incident is over, to detect its end. */
+/** The channel accepted the message about them. `keep`: keeps the row of each until its alarm is resolved, to detect the end. */
 export async function markAlarmSends(
   sql: Sql,
   group: Group,
@@ -169,6 +174,48 @@ export async function markAlarmSends(
     update alarm_group set tries = 0, told_at = now(), next_action_at = now() + ${digestMs}::int * interval '1 ms',
       opened_at = case when ${keep} then coalesce(opened_at, now()) end
     where channel = ${group.channel} and downstream = ${group.downstream} and kind = ${group.kind}`
+}
+
+/** Rows of `alarm_send` are sorted by it. */
+export type AlarmSendKey = Group & Pick<AlarmSend, 'taskId' | 'attempt'>
+
+/**
+ * Reads the next `limit` rows after `after`, and removes those whose alarm was told and is resolved or gone. `next` null: there are no
+ * more.
+ */
+export async function sweepAlarmSends(
+  sql: Sql,
+  limit: number,
+  after: AlarmSendKey | null
+): Promise<AlarmSendKey | null> {
+  const [row] = await sql<[{ looked: number; last: AlarmSendKey | null }]>`
+    with looked as materialized (
+      select channel, downstream, kind, task_id, attempt, sent_at from alarm_send
+      where (channel, downstream, kind, task_id, attempt) > (
+        ${after?.channel ?? ''}::text, ${after?.downstream ?? ''}::text, ${after?.kind ?? ''}::text,
+        ${after?.taskId ?? lowestUuid}::uuid, ${after?.attempt ?? -1}::int
+      )
+      order by channel, downstream, kind, task_id, attempt
+      limit ${limit}
+    ), over as materialized (
+      select s.channel, s.downstream, s.kind, s.task_id, s.attempt
+      from looked l join alarm_send s on s.channel = l.channel and s.downstream = l.downstream and s.kind = l.kind
+          and s.task_id = l.task_id and s.attempt = l.attempt
+        left join alarm a on a.task_id = l.task_id and a.downstream = l.downstream and a.attempt = l.attempt and a.kind = l.kind
+      where l.sent_at is not null and (a.task_id is null or a.resolved_at is not null)
+        -- An alarm that was raised again is to be sent again.
+        and s.sent_at is not null
+      for update of s skip locked
+    ), gone as (
+      delete from alarm_send s using over o
+      where s.channel = o.channel and s.downstream = o.downstream and s.kind = o.kind and s.task_id = o.task_id
+        and s.attempt = o.attempt
+    )
+    select (select count(*)::int from looked) as looked, (
+      select json_build_object('channel', channel, 'downstream', downstream, 'kind', kind, 'taskId', task_id, 'attempt', attempt)
+      from looked order by channel desc, downstream desc, kind desc, task_id desc, attempt desc limit 1
+    ) as last`
+  return row.looked < limit ? null : row.last
 }
 
 /** The channel accepted the message that the incident is over. Alarms that were raised since then are still to be sent. */

@@ -4,6 +4,8 @@ import type { Config } from './config.ts'
 import { openChannels } from '../alarm/open-channels.ts'
 import type { AlarmChannel } from '../alarm/types.ts'
 import { forgetChannels, routeAlarms, sendDueMessage } from '../alarm/send-alarms.ts'
+import { isTimeout } from '../db/batch.ts'
+import { sweepAlarmSends, type AlarmSendKey } from '../db/alarm-sends.ts'
 import { sweepAlarms, type AlarmKey } from '../db/alarms.ts'
 import { primaryUrl } from '../db/hosts.ts'
 import { isInfrastructure, locatePrimary, type Sql } from '../db/pool.ts'
@@ -57,8 +59,8 @@ export interface LoopsOptions {
 const announceMs = 5_000
 const refreshMs = 1_000
 const alarmMs = 1_000
-/** The time between two checks whether an incident is over. */
-const endMs = 10_000
+/** The time between two sweeps of what channels were told, for alarms that are resolved. */
+const toldMs = 10_000
 /** The time between two looks for channels that no process has any more. */
 const forgetMs = 60_000
 const checkMs = 1_000
@@ -74,6 +76,14 @@ const statisticsMs = 10_000
 const removalMs = 600_000
 const retentionBatch = 1_000
 const sweepBatch = 1_000
+const toldBatch = 5_000
+
+/**
+ * Whether an error of a loop means that the database is away. A periodic statement may run into its time limit for a reason of its
+ * own, such as a long table: that alone must not turn POSTs into 503. `refresh` reads little, so its time limit does count.
+ */
+export const saysAway = (loop: string, err: unknown): boolean =>
+  isInfrastructure(err) && (loop === 'refresh' || !isTimeout(err))
 
 /** Starts the loops. Each ends after its current turn: those of `running` when `signal` aborts, `refreshing` when `drained` does. */
 export async function startLoops(options: LoopsOptions): Promise<{
@@ -89,7 +99,7 @@ export async function startLoops(options: LoopsOptions): Promise<{
   const failed =
     (name: string) =>
     (err: unknown): void => {
-      if (isInfrastructure(err)) cluster.setDatabaseAway()
+      if (saysAway(name, err)) cluster.setDatabaseAway()
       log.warn({ err }, `${name}.failed`)
     }
   // Only this loop notices that the database is back. Without it, one slow statement while draining would turn every answer into a 503.
@@ -145,6 +155,7 @@ export async function startLoops(options: LoopsOptions): Promise<{
       repeat(forgetMs, () => forgetChannels({ sql, log }, channels), failed('alarm'), signal)
     ),
     repeat(sweepMs, alarmSweep(options), failed('alarm'), signal),
+    repeat(toldMs, toldSweep(options), failed('alarm'), signal),
     repeat(retentionMs, retention(options), failed('retention'), signal)
   )
   return { running, refreshing }
@@ -157,6 +168,15 @@ function alarmSweep({ sql }: LoopsOptions): () => Promise<number> {
     const { next } = await sweepAlarms(sql, sweepBatch, after)
     after = next
     return next === null ? sweepMs : 100
+  }
+}
+
+/** The same, of what channels were told. An incident is over when nothing of it is left. */
+function toldSweep({ sql }: LoopsOptions): () => Promise<number> {
+  let after: AlarmSendKey | null = null
+  return async () => {
+    after = await sweepAlarmSends(sql, toldBatch, after)
+    return after === null ? toldMs : 1_000
   }
 }
 
@@ -201,13 +221,8 @@ async function sendLoop(
   channel: AlarmChannel,
   onError: (err: unknown) => void
 ): Promise<void> {
-  let lookedAt = -Infinity
-  const sendDue = async (): Promise<number> => {
-    const looksForEnd = performance.now() - lookedAt >= endMs
-    const wasDue = await sendDueMessage({ sql, metrics, log, signal }, channel, looksForEnd)
-    if (looksForEnd && !wasDue) lookedAt = performance.now()
-    return wasDue ? 0 : alarmMs
-  }
+  const sendDue = async (): Promise<number> =>
+    (await sendDueMessage({ sql, metrics, log, signal }, channel)) ? 0 : alarmMs
   await repeat(alarmMs, sendDue, onError, signal)
   await channel.close()
 }

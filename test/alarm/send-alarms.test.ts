@@ -1,5 +1,5 @@
 import t from 'tap'
-import { forgetChannels } from '../../src/alarm/send-alarms.ts'
+import { forgetChannels, sendDueMessage } from '../../src/alarm/send-alarms.ts'
 import { removeNode, writeNode, type AlarmChannels } from '../../src/db/cluster.ts'
 import { listAlarms } from '../../src/db/lists.ts'
 import type { Sql } from '../../src/db/pool.ts'
@@ -217,11 +217,54 @@ t.test('an incident that is over is told once, and what comes later is a new one
   t.equal(plain.messages.length, 2, 'a channel that does not ask for it hears of no end')
 })
 
+t.test('with a steady trickle of alarms only what is open is kept, and counted when told again', async t => {
+  const { sql, log } = await setup(t)
+  const channel = scriptedChannel({ kind: 'alertmanager', sendResolved: true })
+  const kept = async () => (await sql`select from alarm_send`).length
+  for (let n = 0; n < 5; n++) {
+    await failures(sql, 10, 'warehouse', n * 10)
+    await told({ sql, log }, channel)
+    // One alarm stays open: the incident goes on.
+    await sql`update alarm set resolved_at = now()
+      where task_id <> (select id from task where task_no = 'warehouse:1') and sent_at is not null`
+    await laterForChannels(sql, '31 s')
+  }
+  await told({ sql, log }, channel)
+  t.equal(await kept(), 1)
+  await laterForChannels(sql, '301 s')
+  await told({ sql, log }, channel)
+  t.same(
+    channel.messages.map(one => one.count),
+    [10, 10, 10, 10, 10, 1]
+  )
+  await sql`delete from alarm`
+  await laterForChannels(sql, '301 s')
+  await told({ sql, log }, channel)
+  t.equal(channel.messages.at(-1)?.type, 'ackbox.alarm.resolved')
+  t.equal(await kept(), 0)
+})
+
+t.test('an incident whose alarms are all resolved is not told again before its end is', async t => {
+  const { sql, log } = await setup(t)
+  const channel = scriptedChannel({ kind: 'alertmanager', sendResolved: true })
+  const deps = { sql, log, metrics: { alarmSent() {} }, signal: new AbortController().signal }
+  await failures(sql, 2)
+  await told({ sql, log }, channel)
+  await sql`update alarm set resolved_at = now()`
+  await laterForChannels(sql, '301 s')
+  await sendDueMessage(deps, channel) // before the sweep
+  t.equal(channel.messages.length, 1)
+  await laterForChannels(sql, '2 s')
+  await told({ sql, log }, channel)
+  t.match(channel.messages, only({ type: 'ackbox.alarm', count: 2 }, { type: 'ackbox.alarm.resolved' }))
+})
+
 t.test('an Alertmanager is told again what is open, since it forgets', async t => {
   const { sql, log } = await setup(t)
   const channel = scriptedChannel({ kind: 'alertmanager', sendResolved: true })
-  await failures(sql, 2)
+  await failures(sql, 3)
   await told({ sql, log }, channel)
+  await sql`update alarm set resolved_at = now() where task_id = (select task_id from alarm limit 1)`
   await laterForChannels(sql, '290 s')
   await told({ sql, log }, channel)
   t.equal(channel.messages.length, 1)
@@ -229,7 +272,7 @@ t.test('an Alertmanager is told again what is open, since it forgets', async t =
   await told({ sql, log }, channel)
   t.same(
     channel.messages.map(one => one.count),
-    [2, 2]
+    [3, 2]
   )
 })
 

@@ -2,6 +2,7 @@
 import type { AlarmRule } from '../../src/domain/types.ts'
 import type { AlarmChannel, AlarmMessage, Sent } from '../../src/alarm/types.ts'
 import { routeAlarms, sendDueMessage } from '../../src/alarm/send-alarms.ts'
+import { sweepAlarmSends, type AlarmSendKey } from '../../src/db/alarm-sends.ts'
 import type { Sql } from '../../src/db/pool.ts'
 import type { Logger } from '../../src/runtime/logger.ts'
 
@@ -42,7 +43,9 @@ export async function told(
   while ((await routeAlarms({ sql, log }, channels)) > 0);
   const { signal } = new AbortController()
   const metrics = { alarmSent() {} }
-  for (const channel of channels) while (await sendDueMessage({ sql, metrics, log, signal }, channel, true));
+  for (let after: AlarmSendKey | null = null, first = true; first || after; first = false)
+    after = await sweepAlarmSends(sql, 1_000, after)
+  for (const channel of channels) while (await sendDueMessage({ sql, metrics, log, signal }, channel));
 }
 
 /** Makes time pass for the channels. */
