@@ -188,6 +188,11 @@ export async function resolveAlarm(
       select a.* from task t join alarm a on a.task_id = t.id
       where t.task_no = ${request.taskNo} and a.downstream = ${request.downstream} and a.attempt = ${request.attempt}
         and a.kind = ${request.kind} and ${isAnyOf(sql, request.messageCodes, 't.message_code')}
+      union
+      -- The alarm about unknown tasks of a reconciliation has no task. The list shows the first of them.
+      select a.* from reconciliation r join alarm a on a.task_id = r.unknown_alarm
+      where r.unknown_task_nos[1] = ${request.taskNo} and a.downstream = ${request.downstream} and a.attempt = ${request.attempt}
+        and a.kind = 'MISMATCH' and a.kind = ${request.kind} and ${isAnyOf(sql, request.messageCodes, 'r.message_code')}
     ), resolved as (
       update alarm a set resolved_at = now() from known k
       where a.task_id = k.task_id and a.downstream = k.downstream and a.attempt = k.attempt and a.kind = k.kind

@@ -18,6 +18,8 @@ export interface ClaimedRun extends ReconciliationKey {
   open: ReadonlySet<string>
   /** TaskNos that the downstream had handled at the last run and that were unknown here. */
   unknown: readonly string[]
+  /** They are compared again, also if `run` does not return them: the alarm about them is open, and younger than a week. */
+  isUnknownOpen: boolean
 }
 
 /** Adds the rows that are missing. The first run comes after `everyMs`. */
@@ -41,12 +43,14 @@ export async function claimRun(
   { messageCode, downstream }: ReconciliationKey,
   { owner, leaseMs, settleMs }: { owner: string; leaseMs: number; settleMs: number }
 ): Promise<ClaimedRun | undefined> {
-  const [row] = await sql<{ comparedTo: Date; to: Date; open: string[]; unknown: string[] }[]>`
+  const [row] = await sql<
+    { comparedTo: Date; to: Date; open: string[]; unknown: string[]; isUnknownOpen: boolean }[]
+  >`
     with claimed as (
       update reconciliation set owner = ${owner}, until = now() + ${leaseMs}::float8 * interval '1 ms'
       where message_code = ${messageCode} and downstream = ${downstream} and next_at <= now()
         and (until is null or until <= now())
-      returning compared_to, unknown_task_nos
+      returning compared_to, unknown_task_nos, unknown_alarm
     ), open as (
       select t.id
       from claimed, alarm a join task t on t.id = a.task_id
@@ -56,15 +60,20 @@ export async function claimRun(
     )
     select compared_to as "comparedTo", coalesce(unknown_task_nos, '{}') as unknown,
       greatest(compared_to, now() - ${settleMs}::float8 * interval '1 ms') as to,
-      array(select id::text from open order by id) as open
+      array(select id::text from open order by id) as open,
+      exists (
+        select from alarm a
+        where a.task_id = claimed.unknown_alarm and a.downstream = ${downstream} and a.kind = 'MISMATCH'
+          and a.resolved_at is null and a.created_at > now() - interval '7 days'
+      ) as "isUnknownOpen"
     from claimed`
   if (!row) return undefined
-  const { comparedTo, to, open, unknown } = row
+  const { comparedTo, to, open, unknown, isUnknownOpen } = row
   const [oldest] = open
   // By the time in its id, like the window: its `created_at` may be a little later.
   const since = oldest === undefined ? comparedTo : timeOf(oldest)
   const from = since < comparedTo ? since : comparedTo
-  return { messageCode, downstream, owner, from, to, open: new Set(open), unknown }
+  return { messageCode, downstream, owner, from, to, open: new Set(open), unknown, isUnknownOpen }
 }
 
 export interface RunResult {
@@ -76,8 +85,10 @@ export interface RunResult {
   differs: number
   unknown: number
   unknownTaskNos: readonly string[]
-  /** The id of the alarm about unknown tasks, if there is none yet. */
+  /** The id of a new alarm about unknown tasks, if there is none yet. */
   unknownAlarm: string
+  /** None of the tasks that were unknown at the last run is unknown still, so that the alarm about them ends. */
+  isUnknownNew: boolean
 }
 
 /** Writes the result with its alarms, and the time of the next run. False: the lease was lost, and nothing is written. */
@@ -87,7 +98,7 @@ export async function writeRun(
   everyMs: number,
   found: RunResult
 ): Promise<boolean> {
-  const { raise, resolve, missing, differs, unknown, unknownTaskNos, unknownAlarm } = found
+  const { raise, resolve, missing, differs, unknown, unknownTaskNos, unknownAlarm, isUnknownNew } = found
   const [row] = await sql<[{ written: boolean }]>`
     with before as materialized (
       select unknown_alarm from reconciliation
@@ -98,7 +109,7 @@ export async function writeRun(
         compared_to = ${to.toISOString()}::text::timestamptz, ran_at = now(), error = null,
         missing = ${missing}::int, differs = ${differs}::int, unknown = ${unknown}::int,
         unknown_task_nos = ${textArray(unknownTaskNos)}::text[],
-        unknown_alarm = case when ${unknown}::int > 0 then coalesce(before.unknown_alarm, ${unknownAlarm}::uuid) end
+        unknown_alarm = case when ${unknown}::int > 0 then coalesce(case when not ${isUnknownNew} then before.unknown_alarm end, ${unknownAlarm}::uuid) end
       from before
       where r.message_code = ${messageCode} and r.downstream = ${downstream}
       returning r.unknown_alarm
@@ -118,9 +129,9 @@ export async function writeRun(
       from run, unnest(${plainArray(resolve)}::uuid[]) as gone (task_id)
       where a.task_id = gone.task_id and a.downstream = ${downstream} and a.kind = 'MISMATCH' and a.resolved_at is null
     ), known as (
-      -- It has no task that it could be found by once nothing is unknown.
+      -- It has no task that it could be found by once these tasks are no longer unknown.
       delete from alarm a using run, before
-      where run.unknown_alarm is null and a.task_id = before.unknown_alarm and a.kind = 'MISMATCH'
+      where run.unknown_alarm is distinct from before.unknown_alarm and a.task_id = before.unknown_alarm and a.kind = 'MISMATCH'
     )
     select exists (select from run) as written`
   return row.written

@@ -127,8 +127,8 @@ async function compare(reads: Reads, claim: ClaimedRun, theirs: ReadonlySet<stri
   let differs = 0
   const unknownTaskNos: string[] = []
   let unknown = 0
-  // Unknown taskNos of the last run are compared again, even if they lie before this window.
-  const taskNos = [...new Set([...theirs, ...claim.unknown])]
+  // Unknown taskNos of the last run lie before this window: `run` need not return them again.
+  const taskNos = [...new Set([...theirs, ...(claim.isUnknownOpen ? claim.unknown : [])])]
   for (let start = 0; start < taskNos.length; start += atOnce) {
     const part = taskNos.slice(start, start + atOnce)
     for (const one of await findNotHandled(reads, compared, part, '', atOnce)) {
@@ -148,6 +148,7 @@ async function compare(reads: Reads, claim: ClaimedRun, theirs: ReadonlySet<stri
     unknown,
     unknownTaskNos,
     unknownAlarm: uuidv7(),
+    isUnknownNew: !claim.unknown.some(taskNo => unknownTaskNos.includes(taskNo)),
     raise: [...wrong].flatMap(([taskId, attempt]) => (open.has(taskId) ? [] : { taskId, attempt })),
     // With more mismatches than are kept, an open one may be among those that were not kept.
     resolve: wrong.size < mostAlarms ? [...open].filter(taskId => !wrong.has(taskId)) : []

@@ -160,6 +160,10 @@ export interface Alarm {
   sentAt?: string
   resolvedAt?: string
 }
+/** Not that of a rejected row, which ends with the row, nor one that a list names no task for. */
+export const canResolve = ({ taskNo, kind, resolvedAt }: Alarm): boolean =>
+  resolvedAt === undefined && kind !== 'REJECTED' && taskNo !== ''
+
 export interface AuditRow {
   id: string
   at: string

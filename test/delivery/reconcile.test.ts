@@ -1,5 +1,5 @@
 import t, { type Test } from 'tap'
-import { claimAlarms } from '../../src/db/alarms.ts'
+import { claimAlarms, resolveAlarm } from '../../src/db/alarms.ts'
 import { listAlarms } from '../../src/db/lists.ts'
 import { reconciler } from '../../src/delivery/reconcile.ts'
 import type { LoadedReconcile } from '../../src/handler/loaded.ts'
@@ -104,6 +104,67 @@ t.test('differences become alarms, and are resolved once there is none', async t
   t.match(await alarms(), only({ resolvedAt: /Z$/ }, { resolvedAt: /Z$/ }))
   t.equal((await alarms()).length, 2, 'the one about nobody is gone')
   t.equal(logged('reconcile.same').length, 1)
+})
+
+t.test(
+  'an operator resolves the alarm about unknown tasks, and it comes back only if run returns them',
+  async t => {
+    const { sql, theirs, alarms, due, one, never, logged } = await story(t)
+    const again = async () => {
+      await due()
+      await one.look(never)
+    }
+    const resolve = (more: { messageCodes?: string[]; taskNo?: string } = {}) => {
+      const key = { downstream: 'warehouse', attempt: 0, kind: 'MISMATCH', who: 'ann' } as const
+      return resolveAlarm(sql, { taskNo: 'order:gone', messageCodes: null, ...key, ...more })
+    }
+    theirs.add('order:gone')
+    await again()
+    theirs.clear()
+    await again()
+    t.match(
+      await alarms(),
+      only({ taskNo: 'order:gone', reason: 'UNKNOWN' }),
+      'it lies before the window now'
+    )
+    t.equal(await resolve({ messageCodes: ['stock.moved'] }), null)
+    t.equal(await resolve({ taskNo: 'order:other' }), null)
+    t.equal(await resolve(), true)
+    t.equal(await resolve(), false)
+    t.match(await alarms(), only({ taskNo: 'order:gone', resolvedAt: /Z$/ }))
+    t.match(await sql`select who, target from audit`, only({ who: 'ann', target: 'order:gone' }))
+    await again()
+    t.same(await alarms(), [])
+    t.equal(logged('reconcile.same').length, 1)
+    theirs.add('order:gone')
+    await again()
+    t.match(await alarms(), only({ taskNo: 'order:gone' }))
+    await resolve()
+    await again()
+    t.notOk('resolvedAt' in (await alarms())[0]!, 'run returns it still')
+  }
+)
+
+t.test('the alarm about unknown tasks ends after a week, and others are a new alarm', async t => {
+  const { sql, theirs, alarms, due, one, never } = await story(t)
+  const again = async () => {
+    await due()
+    await one.look(never)
+  }
+  theirs.add('order:gone')
+  await again()
+  theirs.clear()
+  await sql`update alarm set created_at = now() - interval '6 days'`
+  await again()
+  t.equal((await sql`select from alarm where resolved_at is null`).length, 1)
+  await sql`update alarm set created_at = now() - interval '8 days', sent_at = now()`
+  theirs.add('order:later')
+  await again()
+  t.match(await alarms(), only({ taskNo: 'order:later', reason: 'UNKNOWN' }), 'it is told for itself')
+  theirs.clear()
+  await sql`update alarm set created_at = now() - interval '8 days'`
+  await again()
+  t.equal((await sql`select from alarm`).length, 0)
 })
 
 t.test('two processes: one runs it; one that lost its lease writes nothing', async t => {

@@ -2,7 +2,7 @@ import { post } from '../api.ts'
 import { Act } from '../acts.tsx'
 import { Choice, Heading, Link, taskPath, Time } from '../parts.tsx'
 import { listOf, Rows } from '../list.tsx'
-import type { Alarm } from '../shapes.ts'
+import { canResolve, type Alarm } from '../shapes.ts'
 import { useList } from '../loaded.ts'
 import { go, may, now, param, texts } from '../state.ts'
 
@@ -53,20 +53,21 @@ export function AlarmsPage() {
           { name: words.alarms.sent, cell: row => <Time at={row.sentAt} ago={false} /> },
           {
             name: words.alarms.resolved,
-            cell: ({ taskNo, downstream, attempt, kind, status, resolvedAt }) =>
-              kind === 'REJECTED' ? (
+            cell: row =>
+              row.kind === 'REJECTED' ? (
                 // This alarm ends with its rejected row.
                 <Link to="/ui/held">{words.pages.held}</Link>
-              ) : resolvedAt === undefined && status !== undefined && may('ops:write') ? (
+              ) : canResolve(row) && may('ops:write') ? (
                 <Act
-                  run={() =>
-                    post('/alarms/resolve', { taskNo, downstream, attempt, kind }).then(loaded.reload)
-                  }
+                  run={() => {
+                    const { taskNo, downstream, attempt, kind } = row
+                    return post('/alarms/resolve', { taskNo, downstream, attempt, kind }).then(loaded.reload)
+                  }}
                 >
                   {words.alarms.resolve}
                 </Act>
               ) : (
-                <Time at={resolvedAt} ago={false} />
+                <Time at={row.resolvedAt} ago={false} />
               )
           }
         ]}
