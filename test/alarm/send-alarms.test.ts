@@ -1,5 +1,6 @@
 import t from 'tap'
 import { forgetChannels, sendDueMessage } from '../../src/alarm/send-alarms.ts'
+import { claimAlarmGroup, sweepAlarmSends } from '../../src/db/alarm-sends.ts'
 import { removeNode, writeNode, type AlarmChannels } from '../../src/db/cluster.ts'
 import { listAlarms } from '../../src/db/lists.ts'
 import type { Sql } from '../../src/db/pool.ts'
@@ -242,6 +243,33 @@ t.test('with a steady trickle of alarms only what is open is kept, and counted w
   await told({ sql, log }, channel)
   t.equal(channel.messages.at(-1)?.type, 'ackbox.alarm.resolved')
   t.equal(await kept(), 0)
+})
+
+t.test('whether an incident is over is found without reading all that was told', async t => {
+  const { sql, log } = await setup(t)
+  await failures(sql, 5_000)
+  await told({ sql, log }, scriptedChannel({ sendResolved: true }))
+  await sql`update alarm set resolved_at = now() where task_id <> (select max(task_id::text)::uuid from alarm)`
+  await laterForChannels(sql, '31 s')
+  /** The rows of both tables that a statement reads. */
+  const rowsRead = (work: (sql: Sql) => Promise<unknown>): Promise<number> =>
+    sql.begin(async transaction => {
+      const read = async () => {
+        // It holds what this session has not reported yet.
+        const [row] = await transaction<[{ rows: number }]>`
+          select sum(seq_tup_read + idx_tup_fetch)::int as rows
+          from pg_stat_xact_user_tables where relname in ('alarm', 'alarm_send')`
+        return row.rows
+      }
+      const before = await read()
+      await work(transaction as unknown as Sql)
+      return (await read()) - before
+    })
+  const limits = { burst: 1_000, everyMs: 1, leaseMs: 15_000, repeatMs: null, sendResolved: true }
+  const claimed = await rowsRead(one => claimAlarmGroup(one, 'ops', limits))
+  t.ok(claimed < 10, `${claimed} rows were read`)
+  const swept = await rowsRead(one => sweepAlarmSends(one, 100, null))
+  t.ok(swept >= 100 && swept <= 400, `${swept} rows were read`)
 })
 
 t.test('an incident whose alarms are all resolved is not told again before its end is', async t => {
