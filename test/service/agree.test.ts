@@ -6,6 +6,7 @@ import t from 'tap'
 import { freePort } from '../../src/embedded/port.ts'
 import { only } from '../support/only.ts'
 import { call, eachOf, launch, settled, start } from '../support/service.ts'
+import { sink } from '../support/sink.ts'
 import { numbered, post, stage, taken, tally } from '../support/stage.ts'
 import { until } from '../support/until.ts'
 
@@ -97,6 +98,21 @@ t.test('other alarm channels are warned about at start and by the doctor, withou
   const said = await doctor({ ...on.env, ALARM_CHANNELS: rule })
   t.match(said, /WARN {2}Processes +the alarm channels are ops \{"kinds":\["TLS"\]\} here and/)
   t.notMatch(said, /canary/)
+})
+
+t.test('a channel that is renamed in a rolling deployment leaves its alarms to the new one', async t => {
+  const on = await stage(t, { answer: () => 410 })
+  if (!on) return
+  const [old, fresh] = [await sink(t, { answer: () => 500 }), await sink(t)]
+  const before = await start(t, { ...on.env, ALARM_CHANNEL_OLD: `webhook+${old.url}` })
+  await post(before.url, 'lost')
+  await old.received(1)
+  const after = await start(t, { ...on.env, ALARM_CHANNEL_FRESH: `webhook+${fresh.url}` })
+  t.same(fresh.requests, [], 'the old process may send it yet')
+  await before.kill('SIGTERM')
+  await fresh.received(1)
+  t.match(fresh.requests[0]?.body.toString(), '"taskNo":"lost"')
+  t.match(linesOf(after, 'alarm.released'), only({ released: 1 }))
 })
 
 t.test('another queue is warned about at start and by the doctor, without its password', async t => {
