@@ -20,7 +20,7 @@ async function readEvidence(to: Date): Promise<Evidence> {
     get<Pick<Evidence, 'downstreams'>>('/downstreams'),
     get<Stats>(`/stats${query({ by: 'downstream', step: 300 })}`),
     get<Pick<Evidence, 'failures'>>(`/failures${query({ from, limit: 5 })}`),
-    get<Evidence['alarms']>(`/alarms${query({ open: true, notKind: 'FAILED', from, limit: 50 })}`),
+    get<Evidence['alarms']>(`/alarms${query({ open: true, notKind: 'FAILED', limit: 50 })}`),
     get<Evidence['held']>(`/keys${query({ held: true, limit: 200 })}`),
     get<Pick<Evidence, 'nodes'>>('/nodes')
   ])
