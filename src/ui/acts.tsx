@@ -71,12 +71,21 @@ interface Confirmation {
   field?: string
   confirm: string
   danger?: boolean
-  run: (input: string) => Promise<unknown>
+  /** The user may close the question while this runs. `isOpen` reports whether it is still shown. */
+  run: (input: string, isOpen: () => boolean) => Promise<unknown>
 }
-const openQuestion = signal<Confirmation | null>(null)
-/** Shows a question that must be confirmed before a change runs. */
+interface Asked extends Confirmation {
+  id: number
+}
+const openQuestion = signal<Asked | null>(null)
+let lastId = 0
+/** Shows a question that must be confirmed before a change runs. It never replaces an open one, which the user may be about to confirm. */
 export const ask = (question: Confirmation): void => {
-  openQuestion.value = question
+  if (openQuestion.value === null) openQuestion.value = { ...question, id: ++lastId }
+}
+const isOpen = (question: Asked): boolean => openQuestion.value === question
+const close = (question: Asked | null): void => {
+  if (openQuestion.value === question) openQuestion.value = null
 }
 
 /** A button with a question before its action. Its name is on the confirm button and, with `about`, in the title of the question. */
@@ -114,65 +123,68 @@ export function AskAct({
 export function Question() {
   const ref = useRef<HTMLDialogElement>(null)
   const { value } = openQuestion
-  const [text, setText] = useState('')
-  const [error, setError] = useState<Error>()
-  const [busy, setBusy] = useState(false)
   useEffect(() => {
-    setText('')
-    setError(undefined)
     if (value && !ref.current?.open) ref.current?.showModal()
     if (!value && ref.current?.open) {
       ref.current.close()
       focusHeadingIfLost()
     }
   }, [value])
-  const close = (): void => {
-    openQuestion.value = null
-  }
-  const confirm = async (question: Confirmation): Promise<void> => {
+  return (
+    <dialog ref={ref} onCancel={() => close(value)} aria-labelledby="question">
+      {value ? <Asking key={value.id} question={value} /> : null}
+    </dialog>
+  )
+}
+
+function Asking({ question }: { question: Asked }) {
+  const [text, setText] = useState('')
+  const [error, setError] = useState<Error>()
+  const [busy, setBusy] = useState(false)
+  const { title, field } = question
+  const confirm = async (): Promise<void> => {
     setBusy(true)
     try {
-      await question.run(text)
-      close()
+      await question.run(text, () => isOpen(question))
+      if (isOpen(question)) close(question)
+      else say(texts.value.common.done(title))
     } catch (err) {
-      setError(err as Error)
+      if (isOpen(question)) setError(err as Error)
+      else say(`${title}: ${(err as Error).message}`, true)
     }
     setBusy(false)
   }
   return (
-    <dialog ref={ref} onClose={close} aria-labelledby="question">
-      {value ? (
-        <form
-          onSubmit={event => {
-            event.preventDefault()
-            void confirm(value)
-          }}
-        >
-          <h2 id="question">{value.title}</h2>
-          <div class="stack">{value.text}</div>
-          {value.field === undefined ? null : (
-            <label class="field">
-              {value.field}
-              <input
-                value={text}
-                required
-                maxLength={1_000}
-                onInput={event => setText(event.currentTarget.value)}
-              />
-            </label>
-          )}
-          {error ? <Failed error={error} /> : null}
-          <div class="acts end">
-            <button type="button" onClick={close}>
-              {texts.value.common.cancel}
-            </button>
-            <button type="submit" class={value.danger ? 'danger' : 'main'} disabled={busy}>
-              {value.confirm}
-            </button>
-          </div>
-        </form>
-      ) : null}
-    </dialog>
+    <form
+      onSubmit={event => {
+        event.preventDefault()
+        void confirm()
+      }}
+    >
+      <h2 id="question">{title}</h2>
+      <div class="stack">{question.text}</div>
+      {field === undefined ? null : (
+        <label class="field">
+          {field}
+          <input
+            value={text}
+            required
+            maxLength={1_000}
+            onInput={event => setText(event.currentTarget.value)}
+          />
+        </label>
+      )}
+      {error ? <Failed error={error} /> : null}
+      <div class="acts end">
+        {/* A change that runs cannot be cancelled. Its outcome is shown as a message. */}
+        <button type="button" onClick={() => close(question)}>
+          {busy ? texts.value.common.close : texts.value.common.cancel}
+        </button>
+        <button type="submit" class={question.danger ? 'danger' : 'main'} disabled={busy}>
+          {question.confirm}
+        </button>
+      </div>
+    </form>
   )
 }
 

@@ -144,9 +144,9 @@ export async function askRedeliver(filter: Record<string, string>): Promise<void
       </>
     ),
     confirm: isUnknown ? texts.value.tasks.redeliverAll : words.start(matched),
-    run: async () => {
+    run: async (_, isOpen) => {
       const { id } = await post<Operation>('/tasks/redeliver', { filter })
-      go(`/ui/operation${query({ id })}`)
+      if (isOpen()) go(`/ui/operation${query({ id })}`)
     }
   })
 }

@@ -59,6 +59,7 @@ export const en = {
     cancel: 'Cancel',
     confirm: 'Confirm',
     close: 'Close',
+    done: (what: string) => `${what}: done.`,
     copy: 'Copy',
     copied: 'Copied',
     notCopied: 'The browser refused to copy it.',

@@ -60,6 +60,7 @@ export const zh: Texts = {
     cancel: '取消',
     confirm: '确认',
     close: '关闭',
+    done: what => `${what}：已完成。`,
     copy: '复制',
     copied: '已复制',
     notCopied: '浏览器拒绝了复制。',
