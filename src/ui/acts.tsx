@@ -5,7 +5,7 @@ import { useEffect, useRef, useState } from 'preact/hooks'
 import { focusHeadingIfLost, isFocusLost } from './focus.ts'
 import { Failed } from './parts.tsx'
 import type { LoadedList } from './loaded.ts'
-import { texts } from './state.ts'
+import { here, texts } from './state.ts'
 
 /** A button that does nothing while its action runs. It keeps the focus, which a disabled button would lose. An error is shown as a message. */
 export function Act({
@@ -86,6 +86,14 @@ export const ask = (question: Confirmation): void => {
 const isOpen = (question: Asked): boolean => openQuestion.value === question
 const close = (question: Asked | null): void => {
   if (openQuestion.value === question) openQuestion.value = null
+}
+
+/** Asks once the question is known, unless the user has opened another question or another page by then. */
+export async function askLater(question: Promise<Confirmation>): Promise<void> {
+  const id = ++lastId
+  const at = here.value
+  const known = await question
+  if (id === lastId && here.value === at) ask(known)
 }
 
 /** A button with a question before its action. Its name is on the confirm button and, with `about`, in the title of the question. */

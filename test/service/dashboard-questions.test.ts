@@ -9,7 +9,7 @@ t.setTimeout(600_000)
 t.test('what the dashboard asks before it changes something', async t => {
   const on = await failedTasks(t, 2)
   if (!on) return
-  const { page, wrong, url, downstream } = on
+  const { page, wrong, url, sql, downstream, call } = on
   downstream.break(() => 'another cause')
   await on.fail(['other-1'])
   await signIn(page, url, on.admin)
@@ -24,6 +24,7 @@ t.test('what the dashboard asks before it changes something', async t => {
     await dialog.waitFor({ state: 'hidden' })
   }
   const group = (text: string) => page.locator('li.group', { hasText: text })
+  const ready = (text: string) => group(text).locator('button.main:enabled').waitFor()
   /** Holds the requests to this path until `open` is called; then they go on as `end` says. */
   const gate = async (path: string) => {
     const held: Route[] = []
@@ -44,6 +45,76 @@ t.test('what the dashboard asks before it changes something', async t => {
       }
     }
   }
+
+  await t.test('a bulk redelivery names its group; a late count replaces no question', async t => {
+    await goTo('failures')
+    const first = await gate('**/tasks/redeliver')
+    await group('warehouse').locator('button.main').click()
+    await first.held()
+    first.passLater()
+    await group('another cause').locator('button.main').click()
+    await title.waitFor()
+    t.equal(await title.innerText(), 'Redeliver: plain all tries failed')
+    t.match(await dialog.innerText(), /another cause\s+1 FAILED/)
+    await first.open()
+    await ready('warehouse')
+    t.match(await dialog.innerText(), /another cause\s+1 FAILED/, 'the question that was open')
+    await cancel()
+
+    const second = await gate('**/tasks/redeliver')
+    await group('warehouse').locator('button.main').click()
+    await second.held()
+    await page.locator('nav >> text=Nodes').click()
+    await page.locator('h1', { hasText: 'Nodes' }).waitFor()
+    const answered = page.waitForResponse('**/tasks/redeliver')
+    await second.open()
+    await (await answered).finished()
+    await page.evaluate("fetch('/session').then(answer => answer.text())")
+    t.equal(await dialog.count(), 0, 'no question about it on another page')
+  })
+
+  await t.test('r counts a group once, however often it is pressed', async t => {
+    await goTo('failures')
+    await group('another cause').focus()
+    const counts = await gate('**/tasks/redeliver')
+    for (let n = 0; n < 3; n++) await page.keyboard.press('r')
+    await counts.held()
+    await page.evaluate("fetch('/session').then(answer => answer.text())")
+    t.equal(counts.count(), 1)
+    await counts.open()
+    await title.waitFor()
+    await cancel()
+  })
+
+  await t.test('a question says what it is about', async t => {
+    await call('POST', '/tasks', {
+      taskNo: 'key-1',
+      messageCode: 'test.plain',
+      messageBody: { n: 1 },
+      retryTimes: 1,
+      orderingKey: 'order-7'
+    })
+    await sql`
+      insert into outbox_rejected (id, task_no, created_by, problem)
+      values (gen_random_uuid(), 'rejected-1', 'sql:shop', '{"code": "INVALID"}')`
+    const asked = async (name: RegExp) => {
+      await page.locator('main button', { hasText: name }).first().click()
+      await title.waitFor()
+      const text = await title.innerText()
+      await cancel()
+      return text
+    }
+    await goTo('failures')
+    t.equal(await asked(/^Archive$/), 'Archive: plain all tries failed')
+    await until('the key is held', async () => {
+      const { body } = await call('GET', '/keys?held=true')
+      return (body['keys'] as object[]).length === 1
+    })
+    await goTo('held')
+    t.equal(await asked(/^Release$/), 'Release: order-7 · plain')
+    t.equal(await asked(/^Skip$/), 'Skip: key-1 · plain')
+    t.equal(await asked(/^Remove$/), 'Remove: rejected-1')
+  })
 
   const pause = async () => {
     await page.getByRole('button', { name: 'Pause: plain' }).click()

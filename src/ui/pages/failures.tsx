@@ -1,7 +1,8 @@
+import { useRef } from 'preact/hooks'
 import { get, post, query } from '../api.ts'
 import { Spark } from '../chart.tsx'
 import { countText, isUncounted, sumOf, type Count } from '../counts.ts'
-import { Act, ask, AskAct, say } from '../acts.tsx'
+import { Act, askLater, AskAct, say } from '../acts.tsx'
 import { Choice, Heading, Link, number, Shown, SpanChoice, spanOr, spans, taskPath, Time } from '../parts.tsx'
 import { epoch, List, listOf, taskColumn } from '../list.tsx'
 import type { Delivery, Group, Operation } from '../shapes.ts'
@@ -88,10 +89,7 @@ function Running() {
               </Link>
             </p>
             <p class="quiet">
-              {Object.entries(filter)
-                .map(([name, text]) => `${name}:${text}`)
-                .join(' ')}{' '}
-              · {words.by} {createdBy} <Time at={createdAt} />
+              {filterText(filter)} · {words.by} {createdBy} <Time at={createdAt} />
             </p>
           </li>
         ))}
@@ -99,6 +97,11 @@ function Running() {
     </section>
   )
 }
+
+const filterText = (filter: Record<string, string>): string =>
+  Object.entries(filter)
+    .map(([name, text]) => `${name}:${text}`)
+    .join(' ')
 
 type FailedDelivery = Delivery & { taskNo: string; messageCode: string; createdAt: string }
 
@@ -128,27 +131,34 @@ function Deliveries({ downstream, fingerprint }: { downstream: string; fingerpri
   )
 }
 
-/** Counts the deliveries before the question. The confirmed redelivery uses the same filter. */
-export async function askRedeliver(filter: Record<string, string>): Promise<void> {
+/** Counts the deliveries before the question, which names them as `about`, or by the filter. The confirmed redelivery uses the same filter. */
+export function askRedeliver(
+  filter: Record<string, string>,
+  about?: { title: string; line: string }
+): Promise<void> {
   const words = texts.value.failures
-  const { matched } = await post<{ matched: Count }>('/tasks/redeliver', { filter, dryRun: true })
-  const isUnknown = isUncounted(matched)
-  ask({
-    title: words.redeliver,
-    text: (
-      <>
-        <p>
-          <b>{isUnknown ? words.uncounted(number(sumOf([matched]).n)) : words.count(matched)}</b>
-        </p>
-        <p class="quiet">{words.pace}</p>
-      </>
-    ),
-    confirm: isUnknown ? texts.value.tasks.redeliverAll : words.start(matched),
-    run: async (_, isOpen) => {
-      const { id } = await post<Operation>('/tasks/redeliver', { filter })
-      if (isOpen()) go(`/ui/operation${query({ id })}`)
+  const counted = async () => {
+    const { matched } = await post<{ matched: Count }>('/tasks/redeliver', { filter, dryRun: true })
+    const isUnknown = isUncounted(matched)
+    return {
+      title: about ? `${words.redeliver}: ${about.title}` : words.redeliver,
+      text: (
+        <>
+          <p class="line">{about ? about.line : filterText(filter)}</p>
+          <p>
+            <b>{isUnknown ? words.uncounted(number(sumOf([matched]).n)) : words.count(matched)}</b>
+          </p>
+          <p class="quiet">{words.pace}</p>
+        </>
+      ),
+      confirm: isUnknown ? texts.value.tasks.redeliverAll : words.start(matched),
+      run: async (_: string, isOpen: () => boolean) => {
+        const { id } = await post<Operation>('/tasks/redeliver', { filter })
+        if (isOpen()) go(`/ui/operation${query({ id })}`)
+      }
     }
-  })
+  }
+  return askLater(counted())
 }
 
 function GroupCard({ group, reload }: { group: Group; reload: () => void }) {
@@ -171,12 +181,21 @@ function GroupCard({ group, reload }: { group: Group; reload: () => void }) {
   } = group
   const why = texts.value.reason[reason] ?? reason
   const mayRedeliver = may('ops:write') && failed > 0
-  const redeliver = (): Promise<void> => askRedeliver({ downstream, fingerprint })
+  const title = `${downstream} ${why}`
+  const isCounting = useRef(false)
+  const redeliver = async (): Promise<void> => {
+    if (isCounting.current) return
+    isCounting.current = true
+    const cause = { title, line: [status, line].filter(Boolean).join(' · ') }
+    await askRedeliver({ downstream, fingerprint }, cause).finally(() => {
+      isCounting.current = false
+    })
+  }
   const tasks = `/ui/failures${query({ span: '30d', downstream, fingerprint, archived: archived ? 'true' : undefined })}`
   return (
     <li
       class="card group row"
-      aria-label={`${downstream} ${why}`}
+      aria-label={title}
       tabIndex={0}
       onKeyDown={event => {
         if (event.target !== event.currentTarget) return
@@ -223,7 +242,7 @@ function GroupCard({ group, reload }: { group: Group; reload: () => void }) {
       <Spark values={histogram} label={`${failures} ${words.times}`} color="failed" />
       <div class="acts">
         {mayRedeliver ? (
-          <Act kind="main" run={redeliver} label={`${words.redeliver}: ${downstream} ${why}`}>
+          <Act kind="main" run={redeliver} label={`${words.redeliver}: ${title}`}>
             {words.redeliver}
           </Act>
         ) : null}
@@ -233,6 +252,7 @@ function GroupCard({ group, reload }: { group: Group; reload: () => void }) {
         {mayArchive && !archived ? (
           <AskAct
             name={words.archive}
+            about={title}
             sure={words.sureArchive}
             field={texts.value.common.note}
             run={note => post(`/failures/${fingerprint}/archive`, { note }).then(reload)}

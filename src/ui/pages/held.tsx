@@ -175,7 +175,7 @@ function Release({ row, reload }: { row: HeldKey; reload: () => void }) {
   return (
     <AskAct
       name={words.release}
-      about={row.orderingKey}
+      about={`${row.orderingKey} · ${row.downstream}`}
       sure={words.sureRelease}
       run={() => post(path).then(reload)}
     />
@@ -191,7 +191,7 @@ function Skip({ row: { downstream, orderingKey, head }, reload }: { row: HeldKey
       type="button"
       onClick={() =>
         ask({
-          title: `${words.skip}: ${head.taskNo}`,
+          title: `${words.skip}: ${head.taskNo} · ${downstream}`,
           text: <p>{words.sureSkip}</p>,
           field: texts.value.common.reason,
           confirm: words.skip,
@@ -226,6 +226,7 @@ function RejectedActs({ row, reload }: { row: Rejected; reload: () => void }) {
       <AskAct
         kind="danger"
         name={words.remove}
+        about={row.taskNo ?? row.id}
         sure={words.sureRemove}
         run={() => remove(`/outbox/rejected/${row.id}`).then(reload)}
       />
