@@ -5,7 +5,7 @@ import { useEffect, useRef, useState } from 'preact/hooks'
 import { focusHeadingIfLost, isFocusLost } from './focus.ts'
 import { Failed } from './parts.tsx'
 import type { LoadedList } from './loaded.ts'
-import { here, texts } from './state.ts'
+import { currentKey, here, texts } from './state.ts'
 
 /** A button that does nothing while its action runs. It keeps the focus, which a disabled button would lose. An error is shown as a message. */
 export function Act({
@@ -87,6 +87,12 @@ const isOpen = (question: Asked): boolean => openQuestion.value === question
 const close = (question: Asked | null): void => {
   if (openQuestion.value === question) openQuestion.value = null
 }
+
+// No question of one key is shown to another, nor asked later.
+currentKey.subscribe(() => {
+  openQuestion.value = null
+  lastId++
+})
 
 /** Asks once the question is known, unless the user has opened another question or another page by then. */
 export async function askLater(question: Promise<Confirmation>): Promise<void> {

@@ -1,4 +1,5 @@
 // Calls of the public API, with the cookie of the session and its token.
+import { keyOf, sessionAfter, type Session } from './session.ts'
 import { language, session, setClock, texts } from './state.ts'
 
 /** A refusal of the API, with its stable code. */
@@ -29,11 +30,40 @@ export function query(members: Record<string, string | number | boolean | undefi
 /** Longer than the API needs for any answer. */
 const readMs = 40_000
 
-async function call(method: string, path: string, body?: unknown, raw?: string): Promise<string> {
+/**
+ * Reads the session again: in another tab somebody may have signed in or out since. Dropped if the session has changed in this tab
+ * meanwhile.
+ */
+export async function readSession(): Promise<void> {
+  const before = session.value
+  const read = JSON.parse(await send('GET', '/session')) as Session
+  if (session.value === before) session.value = sessionAfter(before, read)
+}
+
+/**
+ * After a new sign-in in another tab, the token of this tab is refused before anything is done. The call is then sent again, if it is
+ * still by the same key.
+ */
+async function call(...request: Parameters<typeof send>): Promise<string> {
+  const before = session.value
+  try {
+    return await send(...request)
+  } catch (error) {
+    if (!(error instanceof Refusal) || error.code !== 'CSRF') throw error
+    await readSession()
+    if (!session.value.signedIn) throw error
+    if (keyOf(session.value) !== keyOf(before))
+      throw new Refusal(error.status, error.code, texts.value.signIn.notDone(session.value.name ?? ''))
+    return await send(...request)
+  }
+}
+
+async function send(method: string, path: string, body?: unknown, raw?: string): Promise<string> {
+  const asked = session.value
   const headers: Record<string, string> = { 'accept-language': language.value }
   const text = raw ?? (body === undefined ? undefined : JSON.stringify(body))
   if (text !== undefined) headers['content-type'] = 'application/json'
-  const { csrf } = session.value
+  const { csrf } = asked
   if (method !== 'GET' && csrf !== undefined) headers['ackbox-csrf'] = csrf
   let answer: Response
   let received: string
@@ -59,8 +89,9 @@ async function call(method: string, path: string, body?: unknown, raw?: string):
   } catch {
     // The answer is not from Ackbox but from a proxy.
   }
-  if (answer.status === 401 && session.value.signedIn && session.value.auth)
-    session.value = { ...session.value, signedIn: false }
+  // A late answer to a call of an earlier session does not end the present one.
+  if (answer.status === 401 && asked.signedIn && asked.auth && session.value === asked)
+    session.value = { ...asked, signedIn: false }
   const words = [problem.title ?? `HTTP ${answer.status}`, problem.detail].filter(Boolean).join(': ')
   throw new Refusal(answer.status, problem.code ?? String(answer.status), words)
 }

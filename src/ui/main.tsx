@@ -1,7 +1,7 @@
 import { signal } from '@preact/signals'
 import { render } from 'preact'
 import { useEffect, useRef, useState } from 'preact/hooks'
-import { get, post, remove } from './api.ts'
+import { post, readSession, remove } from './api.ts'
 import { Question, Said, say } from './acts.tsx'
 import { focusNextHeading } from './focus.ts'
 import { Choice, Failed, Link } from './parts.tsx'
@@ -21,7 +21,9 @@ import { TestTaskPage } from './pages/test-task.tsx'
 import { places, useKeyboard } from './keyboard.ts'
 import type { Texts } from './texts/en.ts'
 import { stopListening, listen, live } from './live.ts'
+import type { Session } from './session.ts'
 import {
+  currentKey,
   go,
   here,
   language,
@@ -32,8 +34,7 @@ import {
   session,
   speak,
   texts,
-  theme,
-  type Session
+  theme
 } from './state.ts'
 
 type PageName = keyof Texts['pages']
@@ -111,7 +112,7 @@ function App() {
           {session.value.auth ? <SignOut /> : null}
         </div>
       </header>
-      <main id="content" key={`${name} ${taskNo}`}>
+      <main id="content" key={`${name} ${taskNo} ${currentKey.value}`}>
         <View />
       </main>
       <Said />
@@ -264,7 +265,7 @@ if (langParam === 'en' || langParam === 'zh') speak(langParam)
 const beginAgainMs = 3_000
 async function begin(): Promise<void> {
   try {
-    session.value = await get<Session>('/session')
+    await readSession()
     away.value = undefined
   } catch (error) {
     // The session is unknown, and the user may be signed in, so the page does not request a key.
@@ -273,4 +274,13 @@ async function begin(): Promise<void> {
   }
 }
 await begin()
+document.addEventListener('visibilitychange', () => {
+  if (!document.hidden) readSession().catch(() => {})
+})
+let lastName: string | undefined
+currentKey.subscribe(() => {
+  const { name } = session.value
+  if (name !== undefined && lastName !== undefined) say(texts.value.signIn.other(name))
+  lastName = name
+})
 render(<App />, document.getElementById('app') as HTMLElement)

@@ -1,20 +1,13 @@
 // The state of all pages: the session, the address, the language, the theme and a clock.
 import { computed, signal } from '@preact/signals'
 import { focusNextHeading } from './focus.ts'
+import { keyOf, type Session } from './session.ts'
 import { en } from './texts/en.ts'
 import { zh } from './texts/zh.ts'
 
-export interface Session {
-  signedIn: boolean
-  auth: boolean
-  version: string
-  name?: string
-  scopes?: string[]
-  messageCodes?: string[] | null
-  csrf?: string
-}
-
 export const session = signal<Session>({ signedIn: false, auth: true, version: '' })
+/** Whose session it is, also after its end. */
+export const currentKey = computed(() => keyOf(session.value))
 export const may = (scope: string): boolean => session.value.scopes?.includes(scope) ?? false
 
 /** Reads a stored setting. Null if the browser refuses storage. */
