@@ -5,7 +5,7 @@ import { useEffect, useRef, useState } from 'preact/hooks'
 import { focusHeadingIfLost, isFocusLost } from './focus.ts'
 import { Failed } from './parts.tsx'
 import type { LoadedList } from './loaded.ts'
-import { currentKey, here, texts } from './state.ts'
+import { currentKey, here, session, texts } from './state.ts'
 
 /** A button that does nothing while its action runs. It keeps the focus, which a disabled button would lose. An error is shown as a message. */
 export function Act({
@@ -137,13 +137,16 @@ export function AskAct({
 export function Question() {
   const ref = useRef<HTMLDialogElement>(null)
   const { value } = openQuestion
+  const { signedIn } = session.value
+  // An open modal would make the sign-in form inert. The question stays in the closed dialog until a sign-in.
   useEffect(() => {
-    if (value && !ref.current?.open) ref.current?.showModal()
-    if (!value && ref.current?.open) {
+    const isShown = value !== null && signedIn
+    if (isShown && !ref.current?.open) ref.current?.showModal()
+    if (!isShown && ref.current?.open) {
       ref.current.close()
-      focusHeadingIfLost()
+      if (signedIn) focusHeadingIfLost()
     }
-  }, [value])
+  }, [value, signedIn])
   return (
     <dialog ref={ref} onCancel={() => close(value)} aria-labelledby="question">
       {value ? <Asking key={value.id} question={value} /> : null}

@@ -1,6 +1,6 @@
 import { useEffect } from 'preact/hooks'
 import { nextRow } from './focus.ts'
-import { go } from './state.ts'
+import { go, session } from './state.ts'
 
 export const places: Record<string, string> = {
   o: 'overview',
@@ -20,7 +20,7 @@ export function useKeyboard(toggleHelp: () => void): void {
     let isGoing = false
     const pressed = (event: KeyboardEvent): void => {
       const { target, key } = event
-      if (event.metaKey || event.ctrlKey || event.altKey) return
+      if (event.metaKey || event.ctrlKey || event.altKey || !session.value.signedIn) return
       const field = target instanceof Element && target.closest('input, textarea, select, dialog')
       if (field) {
         if (key === 'Escape' && target instanceof HTMLInputElement) target.blur()

@@ -1,5 +1,6 @@
 // The live updates: one stream of changes for all pages.
 import { signal } from '@preact/signals'
+import { readSession } from './api.ts'
 
 export interface Change {
   kind: 'failure' | 'task' | 'audit' | 'all'
@@ -16,6 +17,8 @@ export const live = signal(false)
 let source: EventSource | undefined
 /** The task whose changes are in the stream too. Undefined: the stream is not wanted. */
 let watched: string | undefined
+/** Whether the pages that are still shown have missed changes. */
+let isBehind = false
 let reopening: ReturnType<typeof setTimeout> | undefined
 /** The minimum wait. A random part of up to the same length is added, so that many pages do not reconnect at once. */
 const reopenMs = 2_000
@@ -28,7 +31,8 @@ export function listen(taskNo: string): void {
   if (watched === taskNo) return
   close()
   watched = taskNo
-  if (!document.hidden) open(false)
+  if (!document.hidden) open(isBehind)
+  isBehind = false
 }
 document.addEventListener('visibilitychange', () => {
   if (document.hidden) close()
@@ -47,6 +51,8 @@ function open(wasOpen: boolean): void {
     // After an answer other than 200 (429, or 502 of a proxy) a browser closes the stream and does not reconnect.
     if (opened.readyState !== EventSource.CLOSED || opened !== source) return
     reopening = setTimeout(() => open(true), reopenMs * (1 + Math.random()))
+    // Or 401: the session has ended. A stream does not tell its status.
+    readSession().catch(() => {})
   })
   opened.addEventListener('changed', event =>
     tell(JSON.parse((event as MessageEvent<string>).data) as Change[])
@@ -55,6 +61,7 @@ function open(wasOpen: boolean): void {
 export function stopListening(): void {
   close()
   watched = undefined
+  isBehind = true
 }
 function close(): void {
   clearTimeout(reopening)

@@ -2,6 +2,7 @@
 import { useEffect, useRef, useState } from 'preact/hooks'
 import { onChanges, type Change } from './live.ts'
 import { openReader, readPages, type AskPage, type Listed, type Reader } from './reader.ts'
+import { session } from './state.ts'
 
 export interface Loaded<Value> {
   value: Value | undefined
@@ -104,7 +105,7 @@ function useReader<Value>(
       everyMs === undefined
         ? undefined
         : setInterval(() => {
-            if (!document.hidden) void readAgain()
+            if (!document.hidden && session.value.signedIn) void readAgain()
           }, everyMs)
     return () => {
       stop()

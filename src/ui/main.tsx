@@ -58,6 +58,26 @@ const pages: Record<PageName, { view: () => preact.JSX.Element; scopes: string[]
 const isMine = (name: PageName): boolean =>
   pages[name].scopes.some(may) && (name !== 'audit' || session.value.messageCodes === null)
 
+/** After the end of the session the page is kept, with all that was typed, but not shown. */
+function Root() {
+  const { signedIn, name } = session.value
+  useEffect(() => {
+    document.documentElement.lang = language.value === 'zh' ? 'zh-CN' : 'en'
+    document.documentElement.dataset['theme'] = theme.value
+  })
+  if (away.value) return <Away error={away.value} />
+  if (name === undefined) return <SignIn />
+  return (
+    <>
+      {signedIn ? null : <SignIn ended />}
+      <div key={currentKey.value} hidden={!signedIn}>
+        <App />
+      </div>
+      <Said />
+    </>
+  )
+}
+
 function App() {
   const { signedIn } = session.value
   const mine = (Object.keys(pages) as PageName[]).filter(isMine)
@@ -65,8 +85,6 @@ function App() {
   const [help, setHelp] = useState(false)
   const taskNo = name === 'task' ? param('no') : ''
   useEffect(() => {
-    document.documentElement.lang = language.value === 'zh' ? 'zh-CN' : 'en'
-    document.documentElement.dataset['theme'] = theme.value
     const title = name === undefined ? texts.value.signIn.title : texts.value.pages[name]
     document.title = `${title}${taskNo === '' ? '' : ` ${taskNo}`} · Ackbox`
   })
@@ -74,13 +92,12 @@ function App() {
     if (signedIn && name !== undefined) listen(taskNo)
     else stopListening()
   }, [signedIn, taskNo, name === undefined])
+  useEffect(() => stopListening, [])
   // On a phone the menu is wider than the screen, so the current page is scrolled into view.
   useEffect(() => {
     document.querySelector('nav [aria-current]')?.scrollIntoView({ block: 'nearest', inline: 'center' })
   }, [name, signedIn])
   useKeyboard(() => setHelp(before => !before))
-  if (away.value) return <Away error={away.value} />
-  if (!signedIn) return <SignIn />
   const View = name === undefined ? NoPage : pages[name].view
   return (
     <>
@@ -112,12 +129,11 @@ function App() {
           {session.value.auth ? <SignOut /> : null}
         </div>
       </header>
-      <main id="content" key={`${name} ${taskNo} ${currentKey.value}`}>
+      <main id="content" key={`${name} ${taskNo}`}>
         <View />
       </main>
-      <Said />
       <Question />
-      {help ? <Help pages={mine} close={() => setHelp(false)} /> : null}
+      {help && signedIn ? <Help pages={mine} close={() => setHelp(false)} /> : null}
     </>
   )
 }
@@ -181,7 +197,7 @@ function Away({ error }: { error: Error }) {
   )
 }
 
-function SignIn() {
+function SignIn({ ended = false }: { ended?: boolean }) {
   const [error, setError] = useState<Error>()
   const [key, setKey] = useState('')
   return (
@@ -201,6 +217,7 @@ function SignIn() {
         <h1>
           <img src="/ui/icon.svg" alt="" width="32" height="32" /> Ackbox
         </h1>
+        {ended ? <p role="status">{texts.value.signIn.ended}</p> : null}
         <label class="field">
           {texts.value.signIn.key}
           <input
@@ -283,4 +300,4 @@ currentKey.subscribe(() => {
   if (name !== undefined && lastName !== undefined) say(texts.value.signIn.other(name))
   lastName = name
 })
-render(<App />, document.getElementById('app') as HTMLElement)
+render(<Root />, document.getElementById('app') as HTMLElement)

@@ -12,13 +12,31 @@ t.test('the session of a page that stays open', async t => {
   const { page, url, sql, admin } = on
   const second = await on.keyFor('ops-2', scopes)
   const looker = await on.keyFor('looker', ['ops:read'])
+  const form = page.locator('input[type=password]')
+  const dialog = page.locator('dialog[open]')
   const who = (of: Page, name: string) => of.locator('.who', { hasText: name }).waitFor()
   const seenAgain = "document.dispatchEvent(new Event('visibilitychange'))"
+  /** The session is gone, as after its 12 hours, and the page is seen again. */
+  const endSession = async () => {
+    await page.context().clearCookies()
+    await page.evaluate(seenAgain)
+  }
   /** A sign-in in the first tab, without a moment in which there is no session. */
   const replaceSession = (key: string) =>
     page.evaluate(
       `fetch('/session', { method: 'POST', headers: { 'content-type': 'application/json' }, body: JSON.stringify({ key: '${key}' }) }).then(answer => answer.json())`
     )
+  const signInAgain = async (key: string) => {
+    await page.getByText('The session has ended.').waitFor()
+    await form.fill(key)
+    await page.locator('.sign-in button[type=submit]').click()
+    await form.waitFor({ state: 'hidden' })
+  }
+  const goTo = async (path: string) => {
+    await page.goto(`${url}/ui/${path}`)
+    await page.locator('main h1').waitFor()
+  }
+
   await t.test('a new sign-in in one tab leaves the buttons of the others working', async t => {
     await signIn(page, url, admin)
     const other = await page.context().newPage()
@@ -56,5 +74,57 @@ t.test('the session of a page that stays open', async t => {
     await who(other, 'looker')
     t.equal(await button('Pause: plain').count(), 0, 'its key may not')
     await other.close()
+  })
+
+  await t.test('an edited body outlives the end of the session', async t => {
+    await signIn(page, url, admin)
+    await goTo('task?no=order-1')
+    await page.getByRole('button', { name: 'Edit and send as new' }).click()
+    const body = page.locator('textarea')
+    await body.fill('{"n": 2}')
+    await endSession()
+    const send = page.getByRole('button', { name: 'Send as new', exact: true })
+    await form.waitFor()
+    t.equal(await body.isVisible(), false, 'nothing is shown without a session')
+    for (const key of ['g', 'n']) await page.keyboard.press(key)
+    await signInAgain(admin)
+    t.equal(await body.inputValue(), '{"n": 2}')
+    await send.click()
+    await page.locator('h1', { hasText: 'order-1-2' }).waitFor()
+  })
+
+  await t.test('an open question waits for the same key, and no other key sees it', async t => {
+    await signIn(page, url, admin)
+    await goTo('task?no=order-0')
+    await page.getByRole('button', { name: 'Redeliver', exact: true }).click()
+    await dialog.locator('input[type=checkbox]').check()
+    await page.context().clearCookies()
+    await dialog.locator('button[type=submit]').evaluate((button: { click: () => void }) => button.click())
+    await signInAgain(admin)
+    await dialog.waitFor()
+    t.ok(await dialog.locator('input[type=checkbox]').isChecked(), 'as it was chosen')
+    await endSession()
+    await signInAgain(second)
+    await who(page, 'ops-2')
+    await page.locator('h1', { hasText: 'order-0' }).waitFor()
+    t.equal(await dialog.count(), 0)
+    await page.getByRole('button', { name: 'Redeliver', exact: true }).click()
+    t.equal(await dialog.locator('input[type=checkbox]').isChecked(), false)
+    const sent = page.waitForRequest('**/redeliver')
+    await dialog.locator('button[type=submit]').click()
+    t.equal((await sent).postData(), '{}', 'what was chosen before is forgotten')
+    await dialog.waitFor({ state: 'hidden' })
+  })
+
+  await t.test('a page that only listens says so when its session has ended', async () => {
+    await signIn(page, url, second)
+    await page.route('**/events*', route => route.fulfill({ status: 401, body: '' }))
+    await goTo('audit')
+    await page.locator('.live.gap').waitFor()
+    await page.context().clearCookies()
+    await page.unroute('**/events*')
+    await signInAgain(second)
+    await page.locator('tbody tr', { hasText: 'session.created' }).first().waitFor()
+    await page.locator('.live:not(.gap)').waitFor()
   })
 })

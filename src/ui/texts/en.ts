@@ -49,6 +49,7 @@ export const en = {
     again: 'Asking again…',
     noPage: 'This key opens no page',
     needsRead: 'It may not read. Sign in with a key that has tasks:read or ops:read.',
+    ended: 'The session has ended. Sign in with the same key to go on where you were.',
     other: (name: string) => `This browser is now signed in with the key ${name}.`,
     notDone: (name: string) => `Nothing was done: this browser is now signed in with the key ${name}.`,
     note: 'The key is checked once and not kept. The session ends after 12 hours, and with its key.'

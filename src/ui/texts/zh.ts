@@ -50,6 +50,7 @@ export const zh: Texts = {
     again: '正在重试…',
     noPage: '这个密钥打不开任何页面',
     needsRead: '它没有读取的权限。请用带 tasks:read 或 ops:read 的密钥登录。',
+    ended: '会话已结束。用同一个密钥登录，即可从原处继续。',
     other: name => `此浏览器当前以密钥 ${name} 登录。`,
     notDone: name => `操作未执行：此浏览器当前以密钥 ${name} 登录。`,
     note: '密钥只校验一次，不会保存。会话 12 小时后结束，密钥吊销时也随之结束。'
