@@ -127,4 +127,36 @@ t.test('the session of a page that stays open', async t => {
     await page.locator('tbody tr', { hasText: 'session.created' }).first().waitFor()
     await page.locator('.live:not(.gap)').waitFor()
   })
+
+  const keyName = page.locator('form.card input').first()
+  const scopesOf = (name: string) =>
+    sql`select scopes, message_codes from api_key where name = ${name} order by created_at`
+
+  await t.test('a key without ops:read makes keys, and a double press makes one', async t => {
+    await signIn(page, url, await on.keyFor('writer', ['ops:write', 'tasks:read']))
+    await goTo('keys')
+    await page.getByLabel('tasks:read').check()
+    await keyName.fill('twice')
+    await page.getByRole('button', { name: 'Make a key' }).evaluate((button: { click: () => void }) => {
+      button.click()
+      button.click()
+    })
+    await page.locator('pre', { hasText: 'ack_' }).first().waitFor()
+    await page.locator('form.card button:enabled').waitFor()
+    t.same(await scopesOf('twice'), [{ scopes: ['tasks:read'], message_codes: null }])
+    await keyName.fill('next')
+    await page.getByRole('button', { name: 'Make a key' }).click()
+    await page.locator('pre', { hasText: 'ack_' }).nth(1).waitFor()
+    t.match(await page.locator('section[role=status]').innerText(), /next\s+ack_.*twice\s+ack_/s)
+  })
+
+  await t.test('a key of some messageCodes is told that the keys that it makes have the same', async t => {
+    await signIn(page, url, await on.keyFor('bound', scopes, ['test.receipt']))
+    await goTo('keys')
+    await page.getByText('empty: the same as your key').waitFor()
+    await keyName.fill('inherits')
+    await page.getByRole('button', { name: 'Make a key' }).click()
+    await page.locator('pre', { hasText: 'ack_' }).waitFor()
+    t.same(await scopesOf('inherits'), [{ scopes: ['ops:read'], message_codes: ['test.receipt'] }])
+  })
 })

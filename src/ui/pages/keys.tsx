@@ -1,4 +1,4 @@
-import { useState } from 'preact/hooks'
+import { useRef, useState } from 'preact/hooks'
 import { get, post, remove } from '../api.ts'
 import { Act, AskAct, copy, say } from '../acts.tsx'
 import { Field, Heading, Shown, Table, Time } from '../parts.tsx'
@@ -17,20 +17,27 @@ interface Key {
 export function KeysPage() {
   const words = texts.value.keys
   const loaded = useLoaded('keys', () => get<{ apiKeys: Key[] }>('/api-keys'), { kinds: ['audit'] })
-  const [made, setMade] = useState('')
+  const [made, setMade] = useState<Made[]>([])
   return (
     <>
       <Heading title={texts.value.pages.keys} />
-      {made === '' ? null : (
+      {made.length === 0 ? null : (
         <section class="card" role="status">
           <p>{words.once}</p>
-          <pre tabIndex={0}>{made}</pre>
-          <Act run={() => copy(made)}>{texts.value.common.copy}</Act>
+          {made.map(({ name, key }) => (
+            <div key={key}>
+              <b>{name}</b>
+              <pre tabIndex={0}>{key}</pre>
+              <Act run={() => copy(key)} label={`${texts.value.common.copy}: ${name}`}>
+                {texts.value.common.copy}
+              </Act>
+            </div>
+          ))}
         </section>
       )}
       <Make
-        made={key => {
-          setMade(key)
+        made={one => {
+          setMade(before => [one, ...before])
           loaded.reload()
         }}
       />
@@ -70,34 +77,48 @@ export function KeysPage() {
   )
 }
 
-function Make({ made }: { made: (key: string) => void }) {
+interface Made {
+  name: string
+  key: string
+}
+
+function Make({ made }: { made: (one: Made) => void }) {
   const words = texts.value.keys
+  const { scopes: own = [], messageCodes: ownCodes } = session.value
   const [name, setName] = useState('')
   const [codes, setCodes] = useState('')
-  const [scopes, setScopes] = useState<string[]>(['ops:read'])
+  const [scopes, setScopes] = useState<string[]>(own.includes('ops:read') ? ['ops:read'] : [])
+  const [busy, setBusy] = useState(false)
+  // A second press can come before the button is drawn disabled. It would make a second key.
+  const isMaking = useRef(false)
+  const make = async (): Promise<void> => {
+    if (isMaking.current) return
+    isMaking.current = true
+    setBusy(true)
+    const messageCodes = codes.split(/[\s,]+/).filter(Boolean)
+    const wanted = { name, scopes, ...(messageCodes.length === 0 ? {} : { messageCodes }) }
+    try {
+      const { key } = await post<{ key: string }>('/api-keys', wanted)
+      setName('')
+      made({ name, key })
+    } catch (error) {
+      say((error as Error).message, true)
+    }
+    isMaking.current = false
+    setBusy(false)
+  }
   return (
     <form
       class="card line-form"
       onSubmit={event => {
         event.preventDefault()
-        const messageCodes = codes.split(/[\s,]+/).filter(Boolean)
-        post<{ key: string }>('/api-keys', {
-          name,
-          scopes,
-          ...(messageCodes.length === 0 ? {} : { messageCodes })
-        }).then(
-          ({ key }) => {
-            setName('')
-            made(key)
-          },
-          (error: Error) => say(error.message, true)
-        )
+        void make()
       }}
     >
       <Field name={words.name} value={name} set={setName} required />
       <fieldset>
         <legend>{words.scopes}</legend>
-        {(session.value.scopes ?? []).map(scope => (
+        {own.map(scope => (
           <label key={scope} class="check">
             <input
               type="checkbox"
@@ -112,8 +133,8 @@ function Make({ made }: { made: (key: string) => void }) {
           </label>
         ))}
       </fieldset>
-      <Field name={words.codesHint} value={codes} set={setCodes} />
-      <button type="submit" class="main">
+      <Field name={ownCodes ? words.codesHintBound : words.codesHint} value={codes} set={setCodes} />
+      <button type="submit" class="main" disabled={busy}>
         {words.make}
       </button>
     </form>

@@ -243,7 +243,8 @@ export const en = {
     revoked: 'revoked',
     once: 'This is the only time that the key is shown:',
     sureRevoke: 'Whoever uses it is refused within 5 seconds. It cannot be undone.',
-    codesHint: 'messageCodes, separated by spaces; empty: all'
+    codesHint: 'messageCodes, separated by spaces; empty: all',
+    codesHintBound: 'messageCodes, separated by spaces; empty: the same as your key'
   },
   audit: { at: 'At', who: 'Who', what: 'What', target: 'Target', detail: 'Detail' },
   shortcuts: [

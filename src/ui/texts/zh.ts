@@ -238,7 +238,8 @@ export const zh: Texts = {
     revoked: '已吊销',
     once: '密钥只显示这一次：',
     sureRevoke: '使用者将在 5 秒内被拒绝，且无法撤销。',
-    codesHint: 'messageCode，用空格分隔；留空为全部'
+    codesHint: 'messageCode，用空格分隔；留空为全部',
+    codesHintBound: 'messageCode，用空格分隔；留空则与你的密钥相同'
   },
   audit: { at: '时间', who: '操作人', what: '操作', target: '对象', detail: '详情' },
   shortcuts: [
