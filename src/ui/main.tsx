@@ -61,10 +61,12 @@ const isMine = (name: PageName): boolean =>
 /** After the end of the session the page is kept, with all that was typed, but not shown. */
 function Root() {
   const { signedIn, name } = session.value
+  const lang = language.value
+  const colors = theme.value
   useEffect(() => {
-    document.documentElement.lang = language.value === 'zh' ? 'zh-CN' : 'en'
-    document.documentElement.dataset['theme'] = theme.value
-  })
+    document.documentElement.lang = lang === 'zh' ? 'zh-CN' : 'en'
+    document.documentElement.dataset['theme'] = colors
+  }, [lang, colors])
   if (away.value) return <Away error={away.value} />
   if (name === undefined) return <SignIn />
   return (

@@ -76,6 +76,30 @@ t.test('the session of a page that stays open', async t => {
     await other.close()
   })
 
+  await t.test('language and theme change at once, also before a sign-in', async () => {
+    const html = (attributes: string) => page.locator(`html${attributes}`).waitFor()
+    const press = (name: string) => page.getByRole('button', { name, exact: true }).click()
+    const choose = async () => {
+      await press('中文')
+      await html('[lang=zh-CN]')
+      await press('EN')
+      await html('[lang=en]')
+      await press('Theme: auto')
+      await html('[data-theme=dark]')
+      await press('Theme: dark')
+      await html('[data-theme=light]')
+      await press('Theme: light')
+      await html('[data-theme=auto]')
+    }
+    await page.context().clearCookies()
+    await page.goto(`${url}/ui/nodes`)
+    await form.waitFor()
+    await choose()
+    await signIn(page, url, admin)
+    await goTo('nodes')
+    await choose()
+  })
+
   await t.test('an edited body outlives the end of the session', async t => {
     await signIn(page, url, admin)
     await goTo('task?no=order-1')
