@@ -1,4 +1,5 @@
 // Drivers that execute SQL text. No library is imported: each function checks the handle for the members that it uses.
+import { AsyncLocalStorage } from 'node:async_hooks'
 import { AdapterError, txOf, type Database, type PostgresJs, type Row, type Tx } from './transaction.ts'
 
 /** The client from a pool's `connect`, or the given client itself. */
@@ -26,7 +27,7 @@ interface PgPool extends PgClient {
   totalCount: number
 }
 
-/** For `pg`: pass a client in a transaction, or a pool where a database is needed. */
+/** For `pg`: pass a client in a transaction, or a pool where a database is needed. A single client has one transaction at a time. */
 export function fromPg<From extends object>(from: From): Database<PgNative<From>> {
   const handle = from as unknown as PgClient | PgPool
   if (typeof handle.query !== 'function') throw wrongHandle('fromPg', 'a client or a pool of pg')
@@ -39,7 +40,7 @@ export function fromPg<From extends object>(from: From): Database<PgNative<From>
     ...within(handle),
     ...(pool ? { refusal: 'This is a pool of pg and no transaction' } : {}),
     within: native => within(native as unknown as PgClient),
-    async begin(work) {
+    begin: inTurn(pool ? undefined : from, async work => {
       const client = pool ? await pool.connect() : handle
       const statement = async (text: string) => void (await client.query(text))
       if (pool) client.on?.('error', ignoreLost)
@@ -53,7 +54,7 @@ export function fromPg<From extends object>(from: From): Database<PgNative<From>
           client.release?.(err)
         }
       )
-    }
+    })
   }
 }
 
@@ -73,7 +74,10 @@ interface Mysql2Pool extends Mysql2Connection {
   getConnection(): Promise<Mysql2Connection>
 }
 
-/** For `mysql2`, on MySQL or MariaDB: pass a connection in a transaction, or a pool of mysql2/promise where a database is needed. */
+/**
+ * For `mysql2`, on MySQL or MariaDB: pass a connection in a transaction, or a pool of mysql2/promise where a database is needed. A single
+ * connection has one transaction at a time.
+ */
 export function fromMysql2<From extends object>(from: From): Database<Mysql2Native<From>> {
   // Handles with callbacks have the method `promise`, which returns their promise version.
   const promised = (native: unknown): Mysql2Connection | Mysql2Pool => {
@@ -96,7 +100,7 @@ export function fromMysql2<From extends object>(from: From): Database<Mysql2Nati
     ...within(handle),
     ...(pool ? { refusal: 'This is a pool of mysql2 and no transaction' } : {}),
     within: native => within(promised(native)),
-    async begin(work) {
+    begin: inTurn(pool ? undefined : from, async work => {
       const connection = pool ? await pool.getConnection() : handle
       const statement = async (text: string) => void (await connection.query(text))
       return await inTransaction(
@@ -108,7 +112,7 @@ export function fromMysql2<From extends object>(from: From): Database<Mysql2Nati
           else if (pool) connection.release?.()
         }
       )
-    }
+    })
   }
 }
 
@@ -134,6 +138,30 @@ export const databaseOf = <Db extends Database<unknown> | PostgresJs>(db: Db): D
 interface PostgresJsSql<Native> {
   begin<Result>(work: (native: Native) => Promise<Result>): Promise<Result>
 }
+
+type Begin<Native> = Database<Native>['begin']
+
+/** For a single connection: the next transaction waits for the end of the one before. Together they would be one transaction. */
+function inTurn<Native>(connection: object | undefined, begin: Begin<Native>): Begin<Native> {
+  if (connection === undefined) return begin
+  return async work => {
+    if (current.getStore() === connection)
+      throw new AdapterError(
+        'This is one connection, and the transaction that this work runs in has it. Pass a pool in its place.'
+      )
+    const before = latest.get(connection) ?? Promise.resolve()
+    const own = before.then(() => current.run(connection, () => begin(work)))
+    latest.set(
+      connection,
+      own.catch(() => {})
+    )
+    return await own
+  }
+}
+/** The latest transaction of each single connection. It never rejects. */
+const latest = new WeakMap<object, Promise<unknown>>()
+/** The single connection of the current transaction: a transaction that waits for its own end would wait for ever. */
+const current = new AsyncLocalStorage<object>()
 
 async function inTransaction<Result>(
   statement: (text: string) => Promise<void>,
