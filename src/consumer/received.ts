@@ -65,9 +65,9 @@ class Vanished extends Error {
 async function insert({ tx, key, mark }: First, taskNo: string, until: string): Promise<boolean> {
   if (tx.dialect === 'postgres') {
     const rows = await tx.query(
-      `insert into ackbox_received (consumer, webhook_id, task_no, forget_after)
-       values ($1::text, $2::text, $3::text, $4::text::timestamptz) on conflict do nothing returning webhook_id`,
-      [...key, taskNo, until]
+      `insert into ackbox_received (consumer, webhook_id, task_no, forget_after, result)
+       values ($1::text, $2::text, $3::text, $4::text::timestamptz, $5::text) on conflict do nothing returning webhook_id`,
+      [...key, taskNo, until, mark]
     )
     return rows.length > 0
   }
@@ -94,18 +94,17 @@ async function extendForgetAfter(tx: Tx, key: string[], until: string): Promise<
 }
 
 /**
- * Runs after the work. Stores its result as JSON for the repeats. Throws if the database has ended the transaction during the work. Work
- * that swallows errors does not notice this: its earlier writes are undone, and COMMIT reports no error.
+ * Runs after the work. Stores its result as JSON for the repeats. Throws if the transaction has ended during the work: the work itself or the
+ * database rolled it back. Work that swallows errors does not notice this: its earlier writes are undone, and COMMIT reports no error.
  */
 export async function keep({ tx, key, mark }: First, result: string | undefined): Promise<void> {
   if (tx.dialect === 'postgres') {
-    // After an error, PostgreSQL rejects every statement of the transaction.
-    if (result === undefined) await tx.query('select 1 as is_open', [])
-    else
-      await tx.query(
-        'update ackbox_received set result = $1::text where consumer = $2::text and webhook_id = $3::text',
-        [result, ...key]
-      )
+    const kept = await tx.query(
+      `update ackbox_received set result = $1::text
+       where consumer = $2::text and webhook_id = $3::text and result = $4::text returning webhook_id`,
+      [result ?? null, ...key, mark]
+    )
+    if (kept.length === 0) throw new Ended()
     return
   }
   if (!(await isThere(tx, key, mark))) throw new Ended()
@@ -115,16 +114,16 @@ export async function keep({ tx, key, mark }: First, result: string | undefined)
   ])
 }
 
-/** A deadlock ends a transaction of MySQL. Later statements of the work were committed one by one. */
+/** Later statements of the work were committed one by one. */
 class Ended extends AdapterError {
   constructor() {
     super(
-      'The database ended this transaction, for example after a deadlock, and the work went on. Let the error end the work. It is repeated then.'
+      'This transaction has ended during the work: by a ROLLBACK, or by the database after a deadlock. Let the error end the work, and run no ROLLBACK in it. It is repeated then.'
     )
   }
 }
 
-/** Locks nothing: if the transaction has ended, the row may now belong to another transaction of the same delivery. */
+/** In MySQL. Locks nothing: if the transaction has ended, the row may now belong to another transaction of the same delivery. */
 async function isThere(tx: Tx, key: First['key'], mark: string): Promise<boolean> {
   const rows = await tx.query(
     'select webhook_id from ackbox_received where consumer = ? and webhook_id = ? and result = ?',
@@ -135,10 +134,14 @@ async function isThere(tx: Tx, key: First['key'], mark: string): Promise<boolean
 
 /** Called when the work threw. If its transaction is committed anyway, the next attempt must run the work again. */
 export async function takeBack({ tx, key, mark }: First): Promise<void> {
-  const [mark1, mark2] = tx.dialect === 'postgres' ? ['$1::text', '$2::text'] : ['?', '?']
   try {
-    if (tx.dialect === 'mysql' && !(await isThere(tx, key, mark))) return
-    await tx.query(`delete from ackbox_received where consumer = ${mark1} and webhook_id = ${mark2}`, key)
+    if (tx.dialect === 'postgres')
+      await tx.query(
+        'delete from ackbox_received where consumer = $1::text and webhook_id = $2::text and result = $3::text',
+        [...key, mark]
+      )
+    else if (await isThere(tx, key, mark))
+      await tx.query('delete from ackbox_received where consumer = ? and webhook_id = ?', key)
   } catch {
     // The error of the work has ended the transaction, so nothing of it will be committed.
   }

@@ -77,7 +77,7 @@ t.test('MariaDB', async t => {
     const id = newId()
     const headers = { 'ackbox-callback-token': 'token', 'ackbox-callback-url': 'http://127.0.0.1:1/callback' }
     const swallowing = handle(id, (native: unknown) => deadlock(bank, native).catch(() => {}), headers)
-    await t.rejects(swallowing, { name: 'AdapterError', message: /ended this transaction/ })
+    await t.rejects(swallowing, { name: 'AdapterError', message: /transaction has ended/ })
     t.same(await bank.select('select 1 from ackbox_receipt_outbox'), [], 'and no receipt says so')
     t.match(await handle(id, async () => {}), { first: true }, 'it comes again')
   })
@@ -100,5 +100,31 @@ t.test('PostgreSQL', async t => {
     t.equal(await bank.granted(), 0)
     t.match(await handle(id, native => bank.run(native, grant)), { first: true })
     t.equal(await bank.granted(), 7)
+  })
+
+  await t.test('a ROLLBACK of the work itself is not taken for done', async t => {
+    const id = newId()
+    const before = await bank.granted()
+    const undoing = handle(id, async native => {
+      await bank.run(native, grant)
+      await bank.run(native, 'rollback')
+      return { granted: 7 }
+    })
+    await t.rejects(undoing, { name: 'AdapterError', message: /transaction has ended/ })
+    t.match(await handle(id, native => bank.run(native, grant)), { first: true }, 'it comes again')
+    t.equal((await bank.granted()) - before, 7)
+  })
+
+  await t.test('work that has ended its transaction takes nothing back from another attempt', async t => {
+    const id = newId()
+    const before = await bank.granted()
+    const late = handle(id, async native => {
+      await bank.run(native, 'rollback')
+      await handle(id, its => bank.run(its, grant))
+      throw new Error('after the other attempt')
+    })
+    await t.rejects(late, { message: 'after the other attempt' })
+    t.match(await handle(id, native => bank.run(native, grant)), { first: false }, 'the third is a repeat')
+    t.equal((await bank.granted()) - before, 7)
   })
 })
