@@ -1,5 +1,6 @@
 // Entry points for HTTP frameworks. Each reads the bytes of a request before a parser does, and answers. No framework is imported.
 import type { IncomingMessage, ServerResponse } from 'node:http'
+import { AdapterError } from '../adapter/transaction.ts'
 import { plain, type Answer, type HttpRequest, type Work } from './answer.ts'
 
 export interface Frameworks<Native> {
@@ -22,6 +23,7 @@ interface FastifyRequest {
   raw: IncomingMessage
 }
 interface FastifyReply {
+  raw: ServerResponse
   code(status: number): unknown
   headers(headers: Record<string, string>): unknown
   send(body: string): unknown
@@ -50,11 +52,13 @@ export function frameworks<Native>(
   const node =
     (work: Work<Native>) =>
     (request: IncomingMessage, response: ServerResponse): void => {
-      void answered(request.headers, () => bytesOf(request, maxBytes), work).then(
-        ({ status, headers, body }) =>
+      answered(request.headers, () => bytesOf(request, maxBytes), work)
+        .then(({ status, headers, body }) => {
+          if (response.headersSent) throw new AnsweredBefore()
           // The rest of a body that is too long is not read.
           response.writeHead(status, status === 413 ? { connection: 'close' } : headers).end(body)
-      )
+        })
+        .catch((err: unknown) => onError(err, {}))
     }
   return {
     node,
@@ -62,6 +66,10 @@ export function frameworks<Native>(
     fastify: work => ({
       async onRequest({ raw }, reply) {
         const { status, headers, body } = await answered(raw.headers, () => bytesOf(raw, maxBytes), work)
+        if (reply.raw.headersSent) {
+          onError(new AnsweredBefore(), {})
+          return reply
+        }
         reply.code(status)
         reply.headers(status === 413 ? { connection: 'close' } : headers)
         reply.send(body)
@@ -78,6 +86,15 @@ export function frameworks<Native>(
       )
       return new Response(body === '' ? null : body, { status, headers })
     }
+  }
+}
+
+/** The work may be done all the same. Ackbox sends the delivery again, and then the answer is the stored result. */
+class AnsweredBefore extends AdapterError {
+  constructor() {
+    super(
+      'Something else has answered this request during the work, such as a timeout of the server. Keep deadlineMs below it.'
+    )
   }
 }
 

@@ -1,6 +1,7 @@
 // The HTTP adapters with the real frameworks: the answer in each case.
 import { once } from 'node:events'
-import { createServer, type RequestListener } from 'node:http'
+import { subscribe, unsubscribe } from 'node:diagnostics_channel'
+import { createServer, type RequestListener, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import express from 'express'
 import fastify from 'fastify'
@@ -88,6 +89,7 @@ const doors: Record<string, Door> = {
 t.test('PostgreSQL', async t => {
   const bank = await postgresBank(t)
   await byEveryDoor(t, bank)
+  await answeredBySomethingElse(t, bank)
   await stories(t, bank)
 })
 
@@ -153,6 +155,55 @@ async function byEveryDoor(t: Test, bank: Bank): Promise<void> {
     t.equal((await ask(signed(newId()))).status, 500)
     t.match(told, only({ message: /before express\.json/ }))
   })
+}
+
+/** The answer of something else than the receiver while its work runs, as of a timeout: all of it, or only its beginning. */
+const foreign: Record<
+  string,
+  { begin(response: ServerResponse): void; end(response: ServerResponse): void }
+> = {
+  whole: { begin: response => void response.writeHead(503).end(), end: () => {} },
+  begun: {
+    begin: response => response.writeHead(503).flushHeaders(),
+    end: response => void response.end()
+  }
+}
+
+async function answeredBySomethingElse(t: Test, bank: Bank): Promise<void> {
+  for (const [name, open] of Object.entries(doors).filter(([name]) => name !== 'fetch'))
+    for (const [part, { begin, end }] of Object.entries(foreign))
+      await t.test(`${name}: something else answers during the work (${part})`, async t => {
+        const told: unknown[] = []
+        const [begun, gate] = [door(), door()]
+        const points = receiver({
+          secrets: [secret],
+          db: bank.db,
+          consumer: 'points',
+          onError: err => void told.push(err)
+        })
+        const answered: ServerResponse[] = []
+        const hear = (message: unknown) =>
+          void answered.push((message as { response: ServerResponse }).response)
+        subscribe('http.server.request.start', hear)
+        t.teardown(() => unsubscribe('http.server.request.start', hear))
+        const ask = await open(t, points, async tx => {
+          begun.open()
+          await gate.opened
+          await bank.run(tx, grant)
+        })
+        const before = await bank.granted()
+        const asked = ask(signed(newId()))
+        await begun.opened
+        const [response] = answered
+        if (!response) throw new Error('no request was seen')
+        begin(response)
+        gate.open()
+        await until('it is reported', () => told.length > 0)
+        end(response)
+        t.equal((await asked).status, 503)
+        t.match(told, only({ name: 'AdapterError', message: /Something else has answered/ }))
+        t.equal((await bank.granted()) - before, 7)
+      })
 }
 
 async function stories(t: Test, bank: Bank): Promise<void> {
