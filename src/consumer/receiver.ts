@@ -53,7 +53,7 @@ export interface Receiver<Native> extends Frameworks<Native> {
     work: (task: ReceivedTask) => Promise<Result>,
     options?: OnceOptions
   ): Promise<Once<Result>>
-  /** Sends receipts until the signal aborts. Any number of processes may run it. Rejects when the tables are missing. */
+  /** Sends receipts until the signal aborts. Any number of processes may run it. It never rejects: errors go to `onError`. */
   run(options?: { signal?: AbortSignal | undefined; pollMs?: number | undefined }): Promise<void>
   /** Deletes the rows of deliveries that Ackbox no longer sends. Once a day is enough. */
   prune(): Promise<void>
@@ -141,7 +141,7 @@ export function receiver<Db extends Database<unknown> | PostgresJs>(
         try {
           if (await receipts.sendDue(db, { consumer, url, onError }, signal)) continue
         } catch (err) {
-          if (err instanceof AdapterError) throw err
+          // Also for missing tables: nobody awaits `run`, and its rejection would end the process.
           onError(err, {})
         }
         await new Promise<void>(resolve => {

@@ -374,6 +374,23 @@ async function stories(t: Test, bank: Bank): Promise<void> {
     await running
   })
 
+  await t.test('missing tables are told while receipts are sent, and end nothing', async t => {
+    await bank.select('alter table ackbox_receipt_outbox rename to ackbox_receipt_outbox_later')
+    const told: unknown[] = []
+    const points = receiver({ ...about, onError: err => void told.push(err) })
+    const stop = new AbortController()
+    let isRunning = true
+    const running = points.run({ signal: stop.signal, pollMs: 20 }).finally(() => {
+      isRunning = false
+    })
+    await until('it is told twice', () => told.length >= 2 || !isRunning)
+    await bank.select('alter table ackbox_receipt_outbox_later rename to ackbox_receipt_outbox')
+    t.ok(isRunning)
+    t.match(told[0], { name: 'AdapterError', message: /print-ddl/ })
+    stop.abort()
+    await running
+  })
+
   await t.test(
     'a repeat that wants a receipt gets one of its own, and one by hand may do without',
     async t => {
