@@ -1,6 +1,7 @@
 # Handles each delivery of Ackbox once, in the receiver's own database. A file to copy. It needs Python 3.9 or newer, with any DB-API driver
 # whose placeholder is %s (psycopg, PyMySQL, mysqlclient). The tables: npx ackbox consumer --print-ddl postgres|mysql
 import base64
+import contextlib
 import hashlib
 import hmac
 import http.client
@@ -63,15 +64,30 @@ class NotTaken(Exception):
 
 
 class Receiver:
-    """`connect()` opens a connection without autocommit; `secrets` are two during a rotation."""
+    """
+    `connect()` gives a connection without autocommit, and `release(connection)` takes it back; by default it is closed. With a pool these are
+    its two methods: `Receiver(pool.getconn, …, release=pool.putconn)`. `secrets` are two during a rotation.
+    """
 
-    def __init__(self, connect, dialect, consumer, secrets, ackbox_url, deadline_s=8):
-        self.connect, self.dialect, self.consumer = connect, dialect, consumer
+    def __init__(self, connect, dialect, consumer, secrets, ackbox_url, deadline_s=8, release=lambda connection: connection.close()):
+        self.connect, self.release, self.dialect, self.consumer = connect, release, dialect, consumer
         self.keys = [key_of(secret) for secret in secrets]
         if not self.keys:
             raise ValueError("a secret is needed: `npx ackbox key secret DOWNSTREAM` prints it")
         self.callback_url = ackbox_url.rstrip("/") + "/callback"
         self.deadline_s = deadline_s
+
+    @contextlib.contextmanager
+    def _connection(self):
+        connection = self.connect()
+        try:
+            yield connection
+        except BaseException:
+            with contextlib.suppress(Exception):  # a lost connection
+                connection.rollback()
+            raise
+        finally:
+            self.release(connection)
 
     def verify(self, headers, body, tolerance_s=TOLERANCE_S):
         """Standard Webhooks: HMAC-SHA256 over id.timestamp.body, byte for byte. `tolerance_s` None: any age. Without the database."""
@@ -162,8 +178,7 @@ class Receiver:
         return done[0]
 
     def _transact(self, headers, body, work, wants_receipt):
-        connection = self.connect()
-        try:
+        with self._connection() as connection:
             try:
                 _, result = self._once(connection.cursor(), headers, body, work, wants_receipt)
                 connection.commit()
@@ -171,8 +186,6 @@ class Receiver:
             except Exception as error:
                 connection.rollback()
                 return self._failed(connection, error, headers, wants_receipt)
-        finally:
-            connection.close()
 
     def _failed(self, connection, error, headers, wants_receipt):
         if isinstance(error, Refuse):
@@ -247,42 +260,39 @@ class Receiver:
             return False
         receipt_id, token, receipt, tries = due
         is_sent = self._post(token, receipt)
-        connection = self.connect()
-        try:
+        with self._connection() as connection:
             cursor = connection.cursor()
             if is_sent:
                 cursor.execute("delete from ackbox_receipt_outbox where id = %s", (receipt_id,))
             else:
                 self._put_off(cursor, receipt_id, tries + 1, min(60, 0.25 * 2 ** min(tries, 10)))
             connection.commit()
-            return True
-        finally:
-            connection.close()
+        return True
 
     def _claim(self):
         """Claims the receipt that is due first, for LEASE_S. None: no receipt is due, or others have claimed them."""
         of = "select id, callback_token, receipt, tries from ackbox_receipt_outbox"
         due = f"where consumer = %s and next_try_at <= {self._now()} order by next_try_at limit"
-        connection = self.connect()
-        try:
-            cursor = connection.cursor()
-            if self.dialect == "postgres":
-                cursor.execute(f"{of} {due} 1 for update skip locked", (self.consumer,))
-            else:
-                # Reads without a lock, then locks by id: a locking read of a small table reads all of it, waits for receipts of open
-                # transactions, and blocks other writers.
-                cursor.execute(f"select id from ackbox_receipt_outbox {due} 10", (self.consumer,))
-                ids = ", ".join(str(row[0]) for row in cursor.fetchall())
-                if not ids:
-                    return None
-                cursor.execute(f"{of} force index (primary) where id in ({ids}) and next_try_at <= {self._now()} limit 1 for update skip locked")
-            row = cursor.fetchone()
-            if row is not None:
-                self._put_off(cursor, row[0], row[3] + 1, LEASE_S)
-                connection.commit()
+        with self._connection() as connection:
+            row = self._claim_with(connection.cursor(), of, due)
+            connection.commit()
             return row
-        finally:
-            connection.close()
+
+    def _claim_with(self, cursor, of, due):
+        if self.dialect == "postgres":
+            cursor.execute(f"{of} {due} 1 for update skip locked", (self.consumer,))
+        else:
+            # Reads without a lock, then locks by id: a locking read of a small table reads all of it, waits for receipts of open
+            # transactions, and blocks other writers.
+            cursor.execute(f"select id from ackbox_receipt_outbox {due} 10", (self.consumer,))
+            ids = ", ".join(str(row[0]) for row in cursor.fetchall())
+            if not ids:
+                return None
+            cursor.execute(f"{of} force index (primary) where id in ({ids}) and next_try_at <= {self._now()} limit 1 for update skip locked")
+        row = cursor.fetchone()
+        if row is not None:
+            self._put_off(cursor, row[0], row[3] + 1, LEASE_S)
+        return row
 
     def _put_off(self, cursor, receipt_id, tries, seconds):
         later = "%s * interval '1 second'" if self.dialect == "postgres" else "interval %s second"
@@ -309,19 +319,17 @@ class Receiver:
         """Call it once a day. Ackbox sends nothing after forget_after; one more day allows for clocks that differ."""
         old = "now() - interval '1 day'" if self.dialect == "postgres" else "utc_timestamp() - interval 1 day"
         index = "" if self.dialect == "postgres" else "force index (ackbox_received_forget_idx)"
-        connection = self.connect()
-        try:
+        with self._connection() as connection:
             cursor = connection.cursor()
             while True:
                 # A read without a lock, then a delete by key: else MySQL reads all of a small table, and waits for open transactions.
                 cursor.execute(f"select consumer, webhook_id from ackbox_received {index} where consumer = %s and forget_after < {old} limit 1000", (self.consumer,))
                 keys = cursor.fetchall()
                 if not keys:
-                    return
+                    break
                 cursor.executemany(f"delete from ackbox_received where consumer = %s and webhook_id = %s and forget_after < {old}", keys)
                 connection.commit()
-        finally:
-            connection.close()
+            connection.commit()
 
 
 def key_of(secret):

@@ -1,5 +1,7 @@
 # A receiver that grants points once: DATABASE_URL SIGNING_SECRET ACKBOX_URL PORT python3 points.py
-# In production: a pool behind `connect`, and `points.prune()` once a day.
+# In production: a pool, such as that of psycopg_pool, and `points.prune()` once a day:
+#   pool = ConnectionPool(DATABASE_URL, open=True)
+#   points = Receiver(pool.getconn, …, release=pool.putconn)
 import os
 import sys
 import threading

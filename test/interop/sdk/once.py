@@ -95,3 +95,24 @@ for secrets in [], [""], ["whsec_"], ["whsec_c2hvcnQ="], [given["secret"] + "?"]
 print(points.answer({**given["headers"], "webhook-timestamp": "9" * 5_000}, body, grant)[0])
 points.connect = lambda: 1 / 0
 print(points.answer(given["headers"], body, grant)[0])
+
+class Pool:
+    """A pool of one connection, with the methods of psycopg_pool."""
+
+    def __init__(self):
+        self.free = [connect()]
+
+    def getconn(self):
+        return self.free.pop()
+
+    def putconn(self, connection):
+        self.free.append(connection)
+
+
+pool = Pool()
+pooled = Receiver(pool.getconn, DIALECT, "points", [given["secret"]], "http://127.0.0.1:1", release=pool.putconn)
+print(pooled.answer(given["headers"], body, grant)[0])
+pooled._send_due()
+pooled.prune()
+print("in the pool", len(pool.free))
+pool.free[0].cursor().execute("select 1")
