@@ -68,14 +68,24 @@ public class Receiver {
     Headers headers = exchange.getRequestHeaders();
     byte[] body = exchange.getRequestBody().readNBytes(MAX_BYTES + 1);
     if (body.length > MAX_BYTES) {
-      answer(exchange, 413);
+      answer(exchange, 413, "");
     } else if (!verify(headers, body)) {
-      answer(exchange, 401);
+      answer(exchange, 401, "");
+    } else if (headers.getFirst("webhook-id").startsWith("probe_")) {
+      boolean isHandled = isHandled(headers.getFirst("webhook-id").replaceAll("^probe_|_[0-9]+$", ""));
+      answer(exchange, isHandled ? 200 : 404, "{\"handled\":" + isHandled + "}");
     } else if (!handleOnce(headers, body)) {
-      answer(exchange, 500); // any 5xx: Ackbox sends it again
+      answer(exchange, 500, ""); // any 5xx: Ackbox sends it again
     } else {
-      answer(exchange, 200);
+      answer(exchange, 200, "{\"code\":0}");
       if (headers.getFirst("ackbox-callback-token") != null) sendReceipt(headers);
+    }
+  }
+
+  /** A probe asks whether a delivery is handled. Its work must not run. */
+  static boolean isHandled(String id) {
+    synchronized (HANDLED) {
+      return HANDLED.contains(id);
     }
   }
 
@@ -154,8 +164,8 @@ public class Receiver {
     // After the last try: without a receipt in time Ackbox sends the task again, and a new receipt follows.
   }
 
-  static void answer(HttpExchange exchange, int status) throws IOException {
-    byte[] text = (status == 200 ? "{\"code\":0}" : "").getBytes(StandardCharsets.UTF_8);
+  static void answer(HttpExchange exchange, int status, String body) throws IOException {
+    byte[] text = body.getBytes(StandardCharsets.UTF_8);
     exchange.getResponseHeaders().set("content-type", "application/json");
     exchange.sendResponseHeaders(status, text.length == 0 ? -1 : text.length);
     if (text.length > 0) exchange.getResponseBody().write(text);

@@ -24,6 +24,14 @@ const server = createServer(async (request, response) => {
     const body = await read(request)
     if (!verify(request.headers, body)) return response.writeHead(401).end()
     const id = request.headers['webhook-id']
+    // A probe asks whether a delivery is handled. Its work must not run.
+    const asked = /^probe_(.+)_\d+$/.exec(id)?.[1]
+    if (asked) {
+      const isHandled = handled.has(asked)
+      return response
+        .writeHead(isHandled ? 200 : 404, { 'content-type': 'application/json' })
+        .end(`{"handled":${isHandled}}`)
+    }
     // A repeated id was handled before, but our answer or receipt may be lost: answer again, without handling it twice.
     if (!handled.has(id)) {
       handle(request.headers, body)

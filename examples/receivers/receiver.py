@@ -96,6 +96,11 @@ class Receiver(BaseHTTPRequestHandler):
         body = self.rfile.read(size)
         if not verify(self.headers, body):
             return self.answer(401)
+        # A probe asks whether a delivery is handled. Its work must not run.
+        asked = re.fullmatch("probe_(.+)_[0-9]+", self.headers["webhook-id"])
+        if asked:
+            is_handled = asked[1] in handled
+            return self.answer(200 if is_handled else 404, json.dumps({"handled": is_handled}))
         # A repeated id was handled before, but our answer or receipt may be lost: answer again, without handling it twice.
         try:
             with one_at_a_time:
@@ -105,14 +110,14 @@ class Receiver(BaseHTTPRequestHandler):
         except Exception as error:  # any 5xx: Ackbox sends it again
             self.log_error("%s", error)
             return self.answer(500)
-        self.answer(200)
+        self.answer(200, '{"code":0}')
         if self.headers["ackbox-callback-token"]:
             threading.Thread(target=send_receipt, args=[self.headers], daemon=True).start()
 
-    do_PUT = do_PATCH = do_POST
+    do_GET = do_PUT = do_PATCH = do_POST
 
-    def answer(self, status):
-        text = b'{"code":0}' if status == 200 else b""
+    def answer(self, status, text=""):
+        text = text.encode()
         self.send_response(status)
         self.send_header("content-type", "application/json")
         self.send_header("content-length", str(len(text)))

@@ -1,6 +1,6 @@
 // The answer to a request, and its time. A 2xx with `ackbox-result: HANDLED` always follows the commit. A 202 only announces a receipt,
 // which the transaction itself writes.
-import type { ReceivedTask } from './message.ts'
+import { askedAbout, type ReceivedTask } from './message.ts'
 import type { Receipt } from './receipts.ts'
 import { isBusy } from './received.ts'
 import { AdapterError } from '../adapter/transaction.ts'
@@ -63,6 +63,8 @@ export interface AnswerDeps<Native> {
   open(request: HttpRequest): ReceivedTask
   /** Begins a transaction, handles the task, commits. It calls `wantsReceipt` once, after the work. */
   transact(task: ReceivedTask, work: Work<Native>, wantsReceipt: () => boolean): Promise<Once<unknown>>
+  /** True: a committed transaction has handled this delivery. */
+  isHandled(webhookId: string): Promise<boolean>
   /** Writes a receipt in a separate transaction. */
   tell(task: ReceivedTask, receipt: Receipt): Promise<void>
   /** Called when a transaction with a receipt has committed. */
@@ -85,6 +87,11 @@ export function answerer<Native>(
       if (err instanceof InvalidSignature) return plain(401)
       if (err instanceof TooOld) return plain(410, { reason: err.message })
       throw err
+    }
+    const asked = askedAbout(task)
+    if (asked !== undefined) {
+      const handled = await deps.isHandled(asked)
+      return plain(handled ? 200 : 404, { handled })
     }
     /** The status that was answered before the end of the work. 0: no answer yet. */
     let early: 0 | 202 | 503 = 0

@@ -56,3 +56,12 @@ export function taskOf({ headers, payload }: ReadMessage): ReceivedTask {
     headers
   }
 }
+
+/**
+ * For a probe: the `webhook-id` of the delivery that it asks about. Undefined for a delivery. The id counts, and not the header alone: only
+ * the id is signed.
+ */
+export function askedAbout({ webhookId, headers }: ReceivedTask): string | undefined {
+  if (!webhookId.startsWith('probe_') && !headers.has('ackbox-probe')) return undefined
+  return webhookId.replace(/^probe_/, '').replace(/_\d+$/, '')
+}

@@ -57,6 +57,14 @@ export async function begin(
   return { result: isKept ? (JSON.parse(result) as unknown) : undefined }
 }
 
+/** True: a committed transaction has handled this delivery. Call it in a transaction of its own. */
+export async function isHandled(tx: Tx, consumer: string, webhookId: string): Promise<boolean> {
+  const marks = tx.dialect === 'postgres' ? ['$1::text', '$2::text'] : ['?', '?']
+  const text = `select webhook_id from ackbox_received where consumer = ${marks[0]} and webhook_id = ${marks[1]}`
+  const rows = await withTables(tx, () => tx.query(text, [consumer, webhookId]), 'consumer')
+  return rows.length > 0
+}
+
 /** The row appeared and disappeared during the read. The transaction must be rolled back. The next attempt finds the right state. */
 class Vanished extends Error {
   readonly code = '40001'

@@ -13,7 +13,7 @@ import {
 } from '../adapter/transaction.ts'
 import { answerer, type Once, InvalidSignature, TooOld } from './answer.ts'
 import { frameworks, type Frameworks } from './frameworks.ts'
-import { taskOf, type ReceivedTask } from './message.ts'
+import { askedAbout, taskOf, type ReceivedTask } from './message.ts'
 import { prune } from './prune.ts'
 import * as receipts from './receipts.ts'
 import * as received from './received.ts'
@@ -120,6 +120,7 @@ export function receiver<Db extends Database<unknown> | PostgresJs>(
     open: request => open(request, toleranceMs),
     transact: (task, work, wantsReceipt) =>
       db.begin(native => handle(db.within(native), task, () => work(native, task), wantsReceipt)),
+    isHandled: webhookId => db.begin(native => received.isHandled(db.within(native), consumer, webhookId)),
     async tell(task, receipt) {
       await db.begin(native => receipts.write(db.within(native), consumer, task, receipt))
       wake()
@@ -132,6 +133,8 @@ export function receiver<Db extends Database<unknown> | PostgresJs>(
     ...frameworks(answer, maxBytes, onError),
     async once(from, message, work, { receipt = true } = {}) {
       const task = open(message, anyAge)
+      if (askedAbout(task) !== undefined)
+        throw new AdapterError('This is a probe and no delivery: only the HTTP entry points answer it.')
       const tx = txOf(from)
       await withTables(tx, () => requireTransaction(tx, 'ackbox_received in row exclusive mode'), 'consumer')
       return await handle(tx, task, work, () => receipt)

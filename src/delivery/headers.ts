@@ -35,6 +35,10 @@ export interface HeaderOptions {
 /** Percent-encoded UTF-8, as in a URL: other text does not fit into the headers of every transport. Letters, digits and . _ - stay. */
 const headerText = encodeURIComponent
 
+/** It names the delivery, so that a receiver can look it up. */
+const probeId = ({ task, downstream, attempt }: LoadedDelivery): string =>
+  `probe_${deliveryId(task.id, downstream)}_${attempt}`
+
 /** The secrets of a name, derived from SECRET and, during a rotation, from SECRET_PREVIOUS. */
 export const derivedSecrets = (
   { secret, secretPrevious }: Pick<HeaderOptions, 'secret' | 'secretPrevious'>,
@@ -103,7 +107,7 @@ export function deliveryHeaders({
   return {
     forgetMs,
     probe: (delivery, payload) => ({
-      ...signed(`probe_${delivery.task.id}_${delivery.attempt}`, delivery, payload),
+      ...signed(probeId(delivery), delivery, payload),
       'ackbox-probe': '1'
     }),
     headers(delivery, payload) {

@@ -374,6 +374,37 @@ async function stories(t: Test, bank: Bank): Promise<void> {
     await running
   })
 
+  await t.test('a probe hears whether the delivery is handled, and runs no work', async t => {
+    const id = newId()
+    const probe = () => signed(`probe_${id}_2`, { 'ackbox-probe': '1', 'ackbox-attempt': '2' }, '')
+    const before = await bank.granted()
+    const asked = async () => {
+      const { status, headers, text } = await ask(probe(), pay)
+      return [status, headers.get('ackbox-result'), text]
+    }
+    const unhandled = [404, null, '{"handled":false}']
+    t.same(await asked(), unhandled)
+    const [begun, gate] = [door(), door()]
+    const working = ask(signed(id), async tx => {
+      begun.open()
+      await gate.opened
+      await pay(tx, {} as never)
+    })
+    await begun.opened
+    t.same(await asked(), unhandled, 'what is not committed does not count')
+    gate.open()
+    t.equal((await working).status, 200)
+    t.same(await asked(), [200, null, '{"handled":true}'])
+    t.equal((await bank.granted()) - before, 7)
+    const bare = signed(`probe_${id}_2`, {}, '')
+    t.equal((await ask(bare, pay)).text, '{"handled":true}', 'its id tells it, too')
+    const other = receiver({ ...about, consumer: 'stock' })
+    await t.rejects(
+      bank.db.begin(native => other.once(bank.db.within(native), probe(), async () => t.fail('it ran'))),
+      { name: 'AdapterError', message: /probe/ }
+    )
+  })
+
   await t.test('missing tables are told while receipts are sent, and end nothing', async t => {
     await bank.select('alter table ackbox_receipt_outbox rename to ackbox_receipt_outbox_later')
     const told: unknown[] = []

@@ -108,7 +108,8 @@ t.test('handled, and the connection broke before the answer: it is asked, and no
   const [probe] = receiver.probes
   t.match(probe, { method: 'GET', body: '', headers: { 'ackbox-probe': '1', 'ackbox-attempt': '2' } })
   t.notOk(probe?.headers['ackbox-callback-token'])
-  t.match(probe?.headers['webhook-id'], /^probe_/)
+  const [task] = await sql<{ id: string }[]>`select id from task where task_no = ${taskNo}`
+  t.equal(probe?.headers['webhook-id'], `probe_${task?.id}_warehouse_2`)
   const webhook = new Webhook(signingSecret('a test secret', 'warehouse'))
   t.doesNotThrow(() => webhook.verify('', probe?.headers as Record<string, string>, { jsonParse: false }))
 })

@@ -186,6 +186,15 @@ t.test(
         await fetch(`http://127.0.0.1:${port}/`, { method: 'POST', headers, body })
         await until(`the receipt of ${file} is taken`, () => ackbox.receipts.length > 0)
         t.match(ackbox.receipts, only({ taskNo: headers['ackbox-task-no'], result: 'HANDLED' }), file)
+        const probe = signed(`probe_${headers['webhook-id']}_2`, { 'ackbox-probe': '1' }, '')
+        const asked = await fetch(`http://127.0.0.1:${port}/`, { headers: probe.headers })
+        t.same(
+          [asked.status, await asked.text().then(JSON.parse)],
+          [200, { handled: true }],
+          `a probe of ${file}`
+        )
+        const other = signed('probe_other_2', { 'ackbox-probe': '1' }, '')
+        t.equal((await fetch(`http://127.0.0.1:${port}/`, { headers: other.headers })).status, 404, file)
       })
     )
   }
@@ -229,6 +238,21 @@ async function stories(
     t.ok(all.every(one => one.status === 200 || one.status === 503))
     t.equal((await ask(many)).status, 200)
     t.equal((await bank.granted()) - before, 14)
+  })
+
+  await t.test('a probe hears whether the delivery is handled, and runs no work', async t => {
+    const before = await bank.granted()
+    const id = newId()
+    const probe = async () => {
+      const { status, headers, text } = await ask(
+        signed(`probe_${id}_2`, { 'ackbox-probe': '1' }, '{"points":7}')
+      )
+      return [status, headers.get('ackbox-result'), JSON.parse(text)] as unknown[]
+    }
+    t.same(await probe(), [404, null, { handled: false }])
+    t.equal((await ask(signed(id))).status, 200)
+    t.same(await probe(), [200, null, { handled: true }])
+    t.equal((await bank.granted()) - before, 7)
   })
 
   await t.test('a wrong signature, and what a handler refuses', async t => {

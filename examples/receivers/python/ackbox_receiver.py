@@ -112,6 +112,8 @@ class Receiver:
         # It may have waited in the queue for long: its age is checked by ackbox-forget-after instead.
         if not self.verify(headers, body, tolerance_s=None):
             raise NotTaken("its signature is not Ackbox's")
+        if asked_about(headers) is not None:
+            raise NotTaken("it is a probe and no delivery: only `answer` takes it")
         if datetime.now(timezone.utc) > self._forget_at(headers) + timedelta(days=1):
             raise NotTaken("it is too old: whether it was handled may be forgotten")
         return self._once(cursor, headers, body, work, wants_receipt)
@@ -150,6 +152,9 @@ class Receiver:
         """The answer to an HTTP request: (status, headers, text). A 2xx with ackbox-result always follows the commit."""
         if not self.verify(headers, body):
             return 401, {}, ""
+        asked = asked_about(headers)
+        if asked is not None:
+            return self._answer_probe(asked)
         state = {"early": 0, "decided": False}
         lock = threading.Lock()
 
@@ -176,6 +181,18 @@ class Receiver:
                 return (202, {}, "{}") if state["early"] == 202 else (503, {"retry-after": "1"}, "")
         thread.join()
         return done[0]
+
+    def _answer_probe(self, webhook_id):
+        try:
+            with self._connection() as connection:
+                cursor = connection.cursor()
+                cursor.execute("select 1 from ackbox_received where consumer = %s and webhook_id = %s", (self.consumer, webhook_id))
+                is_handled = cursor.fetchone() is not None
+                connection.commit()
+        except Exception as error:  # no answer, for Ackbox
+            print("ackbox_receiver:", repr(error), flush=True)
+            return 503, {}, ""
+        return 200 if is_handled else 404, {"content-type": "application/json"}, json.dumps({"handled": is_handled})
 
     def _transact(self, headers, body, work, wants_receipt):
         with self._connection() as connection:
@@ -341,6 +358,14 @@ def key_of(secret):
     if len(key) < 24:
         raise ValueError("a secret must be whsec_ and base64 of 24 bytes or more: `npx ackbox key secret DOWNSTREAM` prints it") from None
     return key
+
+
+def asked_about(headers):
+    """For a probe: the webhook-id of the delivery that it asks about, else None. The id counts, and not the header alone: only the id is signed."""
+    webhook_id = headers["webhook-id"]
+    if not webhook_id.startswith("probe_") and headers.get("ackbox-probe") is None:
+        return None
+    return re.sub("_[0-9]+$", "", webhook_id.removeprefix("probe_"))
 
 
 def shortened(reason):

@@ -104,6 +104,7 @@ public final class Receiver {
   public Once once(Connection connection, Function<String, String> header, byte[] body, Work work) throws Exception {
     Sql.insistOnTransaction(connection);
     if (!signature.isSigned(header, body)) throw new NotTaken("its signature is not Ackbox's");
+    if (Probe.about(header) != null) throw new NotTaken("it is a probe and no delivery: only answer() takes it");
     if (Instant.now().isAfter(forgetAfter(header).plus(Duration.ofDays(1)))) throw new NotTaken("it is too old: whether it was handled may be forgotten");
     return once(connection, header, body, work, () -> true);
   }
@@ -116,7 +117,16 @@ public final class Receiver {
     if (!signature.isValid(header, body)) return new Answer(401, Map.of(), "");
     Map<String, String> headers = new HashMap<>();
     for (String name : READ) headers.put(name, header.apply(name));
-    return answerBy(headers::get, body, work);
+    String asked = Probe.about(header);
+    return asked == null ? answerBy(headers::get, body, work) : answerProbe(headers::get, asked);
+  }
+
+  private Answer answerProbe(Function<String, String> header, String webhookId) {
+    try {
+      return Probe.answer(connect, consumer, webhookId);
+    } catch (Exception error) {
+      return failed(header, error);
+    }
   }
 
   private Answer answerBy(Function<String, String> header, byte[] body, Work work) {
