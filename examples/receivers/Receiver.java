@@ -23,6 +23,7 @@ import java.util.HashSet;
 import java.util.Map;
 import java.util.Set;
 import java.util.concurrent.Executors;
+import java.util.regex.Pattern;
 import javax.crypto.Mac;
 import javax.crypto.spec.SecretKeySpec;
 
@@ -33,8 +34,11 @@ public class Receiver {
       Base64.getDecoder().decode(ENV.getOrDefault("SIGNING_SECRET", "").replaceFirst("^whsec_", ""));
   static final long TOLERANCE_S = 300;
   static final int MAX_BYTES = 1_048_576;
-  // Final answers to a receipt: a wrong or old token, a removed or deleted task, an invalid receipt.
-  static final Set<Integer> REFUSED = Set.of(400, 401, 404, 409, 413, 422);
+  /** With these codes Ackbox refuses a receipt for good: a wrong or old token, a removed or deleted task, an invalid receipt. */
+  static final Pattern REFUSED =
+      Pattern.compile(
+          "\"code\":\"(BAD_TOKEN|TASK_NOT_FOUND|TASK_DELETED|INVALID|WRONG_CODE|WRONG_DOWNSTREAM|TOO_LARGE|DATA_TOO_LARGE|"
+              + "NOT_JSON|NOT_UTF8|NOT_I_JSON|TOO_DEEP|TOO_MANY_MEMBERS)\"");
   static final HttpClient CLIENT =
       HttpClient.newBuilder().version(HttpClient.Version.HTTP_1_1).connectTimeout(Duration.ofSeconds(5)).build();
 
@@ -144,9 +148,9 @@ public class Receiver {
       try {
         HttpResponse<String> answer = CLIENT.send(request, HttpResponse.BodyHandlers.ofString());
         int status = answer.statusCode();
-        // Only an answer of Ackbox ends it: a proxy answers without these members.
+        // Only an answer of Ackbox ends it. A gateway answers with another body, also in JSON.
         if (status / 100 == 2 && answer.body().contains("\"taskNo\"")) return;
-        if (REFUSED.contains(status) && answer.body().contains("\"code\"")) {
+        if (status / 100 == 4 && REFUSED.matcher(answer.body()).find()) {
           System.err.println("the receipt of " + headers.getFirst("ackbox-task-no") + " was answered " + status);
           return;
         }

@@ -9,8 +9,9 @@ const key = Buffer.from(SIGNING_SECRET.replace(/^whsec_/, ''), 'base64')
 if (key.length < 24) throw new Error('set SIGNING_SECRET: npm run key -- secret DOWNSTREAM prints it')
 const toleranceS = 300
 const maxBytes = 1_048_576
-/** Final answers to a receipt: a wrong or old token, a removed or deleted task, an invalid receipt. */
-const refused = new Set([400, 401, 404, 409, 413, 422])
+/** With these codes Ackbox refuses a receipt for good: a wrong or old token, a removed or deleted task, an invalid receipt. */
+const refused =
+  /^(BAD_TOKEN|TASK_NOT_FOUND|TASK_DELETED|INVALID|WRONG_CODE|WRONG_DOWNSTREAM|TOO_LARGE|DATA_TOO_LARGE|NOT_JSON|NOT_UTF8|NOT_I_JSON|TOO_DEEP|TOO_MANY_MEMBERS)$/
 
 // In memory for the example. In production: a table with webhook-id as its key, written in the transaction of the work.
 const handled = new Set()
@@ -90,12 +91,12 @@ async function sendReceipt(headers) {
         redirect: 'manual',
         signal: AbortSignal.timeout(5_000)
       })
-      // Only an answer of Ackbox ends it: a proxy answers without these members.
-      const text = await answer.text()
-      if (answer.ok && text.includes('"taskNo"')) return
-      if (refused.has(answer.status) && text.includes('"code"'))
+      // Only an answer of Ackbox ends it. A gateway answers with another body, also in JSON.
+      const { taskNo, code } = await answer.json()
+      if (answer.ok && taskNo) return
+      if (!answer.ok && refused.test(code))
         return console.error(`the receipt of ${headers['ackbox-task-no']} was answered ${answer.status}`)
-    } catch {} // Ackbox is not reachable: try again after the wait
+    } catch {} // Ackbox is not reachable, or the answer is no JSON: try again after the wait
     await sleep(Math.min(30_000, 250 * 2 ** tries))
   }
   // After the last try: without a receipt in time Ackbox sends the task again, and a new receipt follows.

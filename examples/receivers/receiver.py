@@ -20,8 +20,11 @@ if len(KEY) < 24:
     raise SystemExit("set SIGNING_SECRET: npm run key -- secret DOWNSTREAM prints it")
 TOLERANCE_S = 300
 MAX_BYTES = 1_048_576
-# Final answers to a receipt: a wrong or old token, a removed or deleted task, an invalid receipt.
-REFUSED = (400, 401, 404, 409, 413, 422)
+# With these codes Ackbox refuses a receipt for good: a wrong or old token, a removed or deleted task, an invalid receipt.
+REFUSED = (
+    "BAD_TOKEN TASK_NOT_FOUND TASK_DELETED INVALID WRONG_CODE WRONG_DOWNSTREAM TOO_LARGE DATA_TOO_LARGE "
+    "NOT_JSON NOT_UTF8 NOT_I_JSON TOO_DEEP TOO_MANY_MEMBERS"
+).split()
 
 # In memory for the example. In production: a table with webhook-id as its key, written in the transaction of the work.
 handled = set()
@@ -55,6 +58,15 @@ class NoRedirects(urllib.request.HTTPRedirectHandler):
 no_redirects = urllib.request.build_opener(NoRedirects)
 
 
+def member_of(answer, name):
+    """Only an answer of Ackbox ends a receipt. A gateway answers with another body, also in JSON: then None."""
+    try:
+        value = json.loads(answer.read(65_536))
+    except (ValueError, OSError, http.client.HTTPException):
+        return None
+    return value.get(name) if isinstance(value, dict) else None
+
+
 def send_receipt(headers):
     """Repeated until Ackbox accepts it. It uses the configured address: headers are not signed, so a URL in them cannot be trusted."""
     receipt = {
@@ -72,12 +84,11 @@ def send_receipt(headers):
             },
         )
         try:
-            # Only an answer of Ackbox ends it: a proxy answers without these members.
             with no_redirects.open(request, timeout=5) as answer:
-                if b'"taskNo"' in answer.read(65_536):
+                if member_of(answer, "taskNo"):
                     return
         except urllib.error.HTTPError as error:
-            if error.code in REFUSED and b'"code"' in error.read(65_536):
+            if member_of(error, "code") in REFUSED:
                 return print("the receipt of", receipt["taskNo"], "was answered", error.code, file=sys.stderr)
         except (OSError, http.client.HTTPException):
             pass  # Ackbox is not reachable: try again after the wait

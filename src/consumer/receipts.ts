@@ -41,10 +41,22 @@ const most = 50
 const leaseMs = 30_000
 const sendMs = 10_000
 const longestPauseMs = 60_000
-/** With these Ackbox refuses a receipt for good: the token is wrong or old, the task is missing or deleted, or the receipt is invalid. */
-const final = new Set([400, 401, 404, 409, 413, 422])
-/** These answers of Ackbox say that `url` is wrong. */
-const misaddressed = new Set(['NOT_FOUND', 'UNAUTHORIZED'])
+/** With these codes /callback refuses a receipt for good: the token is wrong or old, the task is missing or deleted, or the receipt is invalid. */
+const refusals = new Set([
+  'BAD_TOKEN',
+  'TASK_NOT_FOUND',
+  'TASK_DELETED',
+  'INVALID',
+  'WRONG_CODE',
+  'WRONG_DOWNSTREAM',
+  'TOO_LARGE',
+  'DATA_TOO_LARGE',
+  'NOT_JSON',
+  'NOT_UTF8',
+  'NOT_I_JSON',
+  'TOO_DEEP',
+  'TOO_MANY_MEMBERS'
+])
 
 /** Sends the due receipts. True: more may be due. */
 export async function sendDue(
@@ -138,15 +150,13 @@ async function send(
       signal: AbortSignal.any([signal, AbortSignal.timeout(sendMs)])
     })
     const text = await answer.text()
-    if (answer.ok || final.has(answer.status)) {
-      const message = `The receipt was answered ${answer.status}: ${text.slice(0, 200)}`
-      if (!isFromCallback(answer, text)) throw new Error(`${message}. This is not an answer of /callback`)
-      if (!answer.ok) onError(new ReceiptRefused(message), { taskNo })
-      await remove(db, row)
-      return
-    }
+    const message = `The receipt was answered ${answer.status}: ${text.slice(0, 200)}`
+    if (!isFinal(answer, text)) throw new Error(`${message}. It is sent again`)
+    if (!answer.ok) onError(new ReceiptRefused(message), { taskNo })
+    await remove(db, row)
+    return
   } catch (err) {
-    // Ackbox or the database is unreachable, or a proxy answered. Only every tenth failure is reported.
+    // Ackbox or the database is unreachable or overloaded, or a proxy answered. Only every tenth failure is reported.
     if (!signal.aborted && tries % 10 === 0) onError(err, { taskNo })
   }
   const retryAfterMs = Number(answer?.headers.get('retry-after')) * 1_000 || 0
@@ -156,11 +166,11 @@ async function send(
   await putOff(db, row, pauseMs).catch(() => {}) // the lease ends by itself
 }
 
-/** A proxy, or another path, answers with another body. The receipt must not be lost because of it. */
-function isFromCallback({ ok }: Response, text: string): boolean {
+/** A proxy, or another path, answers with another body, also in JSON. The receipt must not be lost because of it. */
+export function isFinal({ ok }: Pick<Response, 'ok'>, text: string): boolean {
   try {
     const { taskNo, code } = JSON.parse(text) as { taskNo?: unknown; code?: unknown }
-    return ok ? typeof taskNo === 'string' : typeof code === 'string' && !misaddressed.has(code)
+    return ok ? typeof taskNo === 'string' : typeof code === 'string' && refusals.has(code)
   } catch {
     return false
   }

@@ -16,8 +16,14 @@ export interface ReceiptSink {
 
 export async function receiptSink(t: Test): Promise<ReceiptSink> {
   const receipts: unknown[] = []
-  // Answers of a proxy are not final, a 200 neither. A sender that follows the redirect is detected, since it never gets its 200.
-  const notFinal = [503, 302, 403, 404, 200]
+  // Answers of a gateway are not final, a 200 neither, nor one in JSON. A sender that follows the redirect is detected, since it never gets its 200.
+  const notFinal: [status: number, text: string][] = [
+    [503, '{}'],
+    [302, '{}'],
+    [403, '{}'],
+    [404, '{"code":"404","msg":"no route"}'],
+    [200, '{"code":"0","msg":"welcome"}']
+  ]
   let held: { came: () => void; answered: Promise<void> } | undefined
   const server = createServer((request, response) => {
     void json(request).then(async value => {
@@ -25,9 +31,11 @@ export async function receiptSink(t: Test): Promise<ReceiptSink> {
       held?.came()
       await held?.answered
       const isOurs = request.url === '/callback' && request.headers['ackbox-callback-token'] === 'token-1'
-      const status = isOurs ? notFinal.shift() : 401
-      if (status !== undefined)
-        return response.writeHead(status, status === 302 ? { location: '/login' } : {}).end('{}')
+      const page = isOurs ? notFinal.shift() : ([401, '{}'] as const)
+      if (page !== undefined) {
+        const [status, text] = page
+        return response.writeHead(status, status === 302 ? { location: '/login' } : {}).end(text)
+      }
       receipts.push(receipt)
       return response.end(JSON.stringify({ taskNo: receipt.taskNo, status: 'HANDLED', applied: true }))
     })

@@ -21,10 +21,11 @@ LEASE_S = 30
 # The result of a row while its work runs. It is unique, so no row of another transaction has the same.
 UNFINISHED = '"unfinished %s"'
 
-# Final answers to a receipt: a wrong or old token, a removed or deleted task, an invalid receipt.
-REFUSED = (400, 401, 404, 409, 413, 422)
-# These answers of Ackbox say that the URL is wrong.
-MISADDRESSED = ("NOT_FOUND", "UNAUTHORIZED")
+# With these codes Ackbox refuses a receipt for good: a wrong or old token, a removed or deleted task, an invalid receipt.
+REFUSED = (
+    "BAD_TOKEN TASK_NOT_FOUND TASK_DELETED INVALID WRONG_CODE WRONG_DOWNSTREAM TOO_LARGE DATA_TOO_LARGE "
+    "NOT_JSON NOT_UTF8 NOT_I_JSON TOO_DEEP TOO_MANY_MEMBERS"
+).split()
 
 
 class NoRedirects(urllib.request.HTTPRedirectHandler):
@@ -38,7 +39,7 @@ no_redirects = urllib.request.build_opener(NoRedirects)
 
 
 def member_of(answer, name):
-    """A text member of a JSON answer, else None. A proxy, or another path, answers with another body. The receipt must not be lost because of it."""
+    """A text member of a JSON answer, else None. A gateway, or another path, answers with another body. The receipt must not be lost because of it."""
     try:
         value = json.loads(answer.read(65_536))
     except (ValueError, OSError, http.client.HTTPException):
@@ -325,7 +326,7 @@ class Receiver:
             with no_redirects.open(request, timeout=10) as answer:
                 return member_of(answer, "taskNo") is not None
         except urllib.error.HTTPError as error:
-            is_refused = error.code in REFUSED and member_of(error, "code") not in (None, *MISADDRESSED)
+            is_refused = member_of(error, "code") in REFUSED
             if is_refused:
                 print("ackbox_receiver: the receipt", receipt, "was answered", error.code, flush=True)
             return is_refused

@@ -29,10 +29,11 @@ public final class Ackbox {
   public record TaskAnswer(String taskNo, String status, Instant createdAt, String json) {}
 
   private static final System.Logger LOG = System.getLogger("ackbox.sdk");
-  /** With these Ackbox refuses a receipt for good: a wrong or old token, a task that is missing or deleted, an invalid receipt. */
-  private static final Set<Integer> REFUSED = Set.of(400, 401, 404, 409, 413, 422);
-  /** These answers of Ackbox say that the URL is wrong. */
-  private static final Set<String> MISADDRESSED = Set.of("NOT_FOUND", "UNAUTHORIZED");
+  /** With these codes Ackbox refuses a receipt for good: a wrong or old token, a task that is missing or deleted, an invalid receipt. */
+  private static final Set<String> REFUSED =
+      Set.of(
+          "BAD_TOKEN", "TASK_NOT_FOUND", "TASK_DELETED", "INVALID", "WRONG_CODE", "WRONG_DOWNSTREAM", "TOO_LARGE", "DATA_TOO_LARGE", "NOT_JSON", "NOT_UTF8",
+          "NOT_I_JSON", "TOO_DEEP", "TOO_MANY_MEMBERS");
   private final URI base;
   private final String key;
   private final Duration timeout;
@@ -104,12 +105,9 @@ public final class Ackbox {
   boolean isReceiptSent(String token, String receipt) {
     try {
       HttpResponse<String> answer = send(request("POST", "callback", receipt).header("ackbox-callback-token", token));
-      // A proxy, or another path, answers with another body. The receipt must not be lost because of it.
+      // A gateway, or another path, answers with another body, also in JSON. The receipt must not be lost because of it.
       if (answer.statusCode() / 100 == 2) return Json.object(answer.body()).get("taskNo") instanceof String;
-      boolean isRefused =
-          REFUSED.contains(answer.statusCode())
-              && Json.object(answer.body()).get("code") instanceof String code
-              && !MISADDRESSED.contains(code);
+      boolean isRefused = Json.object(answer.body()).get("code") instanceof String code && REFUSED.contains(code);
       if (isRefused) {
         String text = answer.body().substring(0, Math.min(200, answer.body().length()));
         LOG.log(System.Logger.Level.WARNING, "the receipt of task " + Json.object(receipt).get("taskNo") + " was answered " + answer.statusCode() + ": " + text);

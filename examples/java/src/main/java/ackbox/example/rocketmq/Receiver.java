@@ -10,6 +10,7 @@ import java.time.Duration;
 import java.util.HashSet;
 import java.util.Map;
 import java.util.Set;
+import java.util.regex.Pattern;
 import org.apache.rocketmq.client.apis.ClientConfiguration;
 import org.apache.rocketmq.client.apis.ClientServiceProvider;
 import org.apache.rocketmq.client.apis.StaticSessionCredentialsProvider;
@@ -25,8 +26,11 @@ import org.apache.rocketmq.client.apis.message.MessageView;
 public final class Receiver {
   private static final HttpClient http = HttpClient.newBuilder().connectTimeout(Duration.ofSeconds(5)).build();
   private static final URI callback = URI.create(env("ACKBOX_URL", "http://127.0.0.1:3000") + "/callback");
-  // Final answers to a receipt: a wrong or old token, a removed or deleted task, an invalid receipt.
-  private static final Set<Integer> REFUSED = Set.of(400, 401, 404, 409, 413, 422);
+  /** With these codes Ackbox refuses a receipt for good: a wrong or old token, a removed or deleted task, an invalid receipt. */
+  private static final Pattern REFUSED =
+      Pattern.compile(
+          "\"code\":\"(BAD_TOKEN|TASK_NOT_FOUND|TASK_DELETED|INVALID|WRONG_CODE|WRONG_DOWNSTREAM|TOO_LARGE|DATA_TOO_LARGE|"
+              + "NOT_JSON|NOT_UTF8|NOT_I_JSON|TOO_DEEP|TOO_MANY_MEMBERS)\"");
   // In memory for the example. In production: a table with webhook-id as its key, written in the transaction of the work.
   private static final Set<String> handled = new HashSet<>();
 
@@ -86,9 +90,13 @@ public final class Receiver {
       .POST(HttpRequest.BodyPublishers.ofString(body))
       .build();
     try {
-      var status = http.send(request, HttpResponse.BodyHandlers.discarding()).statusCode();
-      if (REFUSED.contains(status)) System.err.println("the receipt of " + properties.get("ackbox-task-no") + " was answered " + status);
-      return status / 100 == 2 || REFUSED.contains(status);
+      var answer = http.send(request, HttpResponse.BodyHandlers.ofString());
+      var status = answer.statusCode();
+      // Only an answer of Ackbox ends it. A gateway answers with another body, also in JSON.
+      if (status / 100 == 2) return answer.body().contains("\"taskNo\"");
+      var isRefused = status / 100 == 4 && REFUSED.matcher(answer.body()).find();
+      if (isRefused) System.err.println("the receipt of " + properties.get("ackbox-task-no") + " was answered " + status);
+      return isRefused;
     } catch (IOException away) {
       return false;
     } catch (InterruptedException stop) {
