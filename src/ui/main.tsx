@@ -1,10 +1,10 @@
 import { signal } from '@preact/signals'
 import { render } from 'preact'
 import { useEffect, useRef, useState } from 'preact/hooks'
-import { post, readSession, remove } from './api.ts'
+import { readSession } from './api.ts'
 import { Question, Said, say } from './acts.tsx'
 import { focusNextHeading } from './focus.ts'
-import { Choice, Failed, Link } from './parts.tsx'
+import { Failed, Link } from './parts.tsx'
 import { AlarmsPage } from './pages/alarms.tsx'
 import { AuditPage } from './pages/audit.tsx'
 import { DownstreamsPage } from './pages/downstreams.tsx'
@@ -21,21 +21,8 @@ import { TestTaskPage } from './pages/test-task.tsx'
 import { places, useKeyboard } from './keyboard.ts'
 import type { Texts } from './texts/en.ts'
 import { stopListening, listen, live } from './live.ts'
-import type { Session } from './session.ts'
-import {
-  currentKey,
-  go,
-  here,
-  language,
-  may,
-  page,
-  param,
-  remember,
-  session,
-  speak,
-  texts,
-  theme
-} from './state.ts'
+import { Looks, SignIn, SignOut } from './sign-in.tsx'
+import { currentKey, here, language, may, page, param, session, speak, texts, theme } from './state.ts'
 
 type PageName = keyof Texts['pages']
 /** The pages by their path, each with the scopes of which it needs one. */
@@ -140,52 +127,6 @@ function App() {
   )
 }
 
-function Looks() {
-  return (
-    <>
-      <Choice
-        label="Language"
-        values={['en', 'zh'] as const}
-        value={language.value}
-        choose={speak}
-        nameOf={one => (one === 'zh' ? '中文' : 'EN')}
-      />
-      <button
-        type="button"
-        class="plain"
-        aria-label={`${texts.value.common.theme}: ${texts.value.common[theme.value]}`}
-        title={`${texts.value.common.theme}: ${texts.value.common[theme.value]}`}
-        onClick={() => {
-          theme.value = theme.value === 'auto' ? 'dark' : theme.value === 'dark' ? 'light' : 'auto'
-          remember('theme', theme.value)
-        }}
-      >
-        {theme.value === 'auto' ? '◐' : theme.value === 'dark' ? '●' : '○'}
-      </button>
-    </>
-  )
-}
-
-function SignOut() {
-  return (
-    <button
-      type="button"
-      class="plain"
-      onClick={() => {
-        void remove<Session>('/session').then(
-          left => {
-            session.value = left
-            go('/ui/')
-          },
-          (error: Error) => say(error.message, true)
-        )
-      }}
-    >
-      {texts.value.signIn.out}
-    </button>
-  )
-}
-
 /** The error while the session cannot be read. */
 const away = signal<Error | undefined>(undefined)
 function Away({ error }: { error: Error }) {
@@ -195,51 +136,6 @@ function Away({ error }: { error: Error }) {
       <p class="quiet" role="status">
         {texts.value.signIn.again}
       </p>
-    </main>
-  )
-}
-
-function SignIn({ ended = false }: { ended?: boolean }) {
-  const [error, setError] = useState<Error>()
-  const [key, setKey] = useState('')
-  return (
-    <main class="sign-in">
-      <form
-        onSubmit={event => {
-          event.preventDefault()
-          post<Session>('/session', { key: key.trim() }).then(
-            signedIn => {
-              session.value = signedIn
-              focusNextHeading()
-            },
-            (err: Error) => setError(err)
-          )
-        }}
-      >
-        <h1>
-          <img src="/ui/icon.svg" alt="" width="32" height="32" /> Ackbox
-        </h1>
-        {ended ? <p role="status">{texts.value.signIn.ended}</p> : null}
-        <label class="field">
-          {texts.value.signIn.key}
-          <input
-            type="password"
-            autocomplete="current-password"
-            required
-            value={key}
-            placeholder="ack_…"
-            onInput={event => setKey(event.currentTarget.value)}
-          />
-        </label>
-        {error ? <Failed error={error} /> : null}
-        <button type="submit" class="main">
-          {texts.value.signIn.go}
-        </button>
-        <p class="quiet">{texts.value.signIn.note}</p>
-        <div class="acts">
-          <Looks />
-        </div>
-      </form>
     </main>
   )
 }

@@ -35,7 +35,9 @@ public final class Receiver {
   private static final Set<String> handled = new HashSet<>();
 
   public static void main(String[] args) throws Exception {
-    var client = ClientConfiguration.newBuilder().setEndpoints(env("ENDPOINTS", "127.0.0.1:8081"));
+    // The default of 3 s is too short for a start on a busy machine.
+    var client = ClientConfiguration.newBuilder().setEndpoints(env("ENDPOINTS", "127.0.0.1:8081"))
+      .setRequestTimeout(Duration.ofSeconds(30));
     // The Java client uses TLS by default.
     client.enableSsl(Boolean.parseBoolean(env("TLS", "false")));
     if (System.getenv("ACCESS_KEY") != null)
