@@ -62,8 +62,8 @@ export function alarmRoutes(app: App, deps: ApiDeps): void {
     },
     async request => {
       const alarm = fit(alarmBody, readBody(request.body, 'plain').value)
-      const { name, messageCodes } = callerOf(request)
-      const resolved = await deps.resolveAlarm({ ...alarm, who: name, messageCodes })
+      const who = callerOf(request)
+      const resolved = await deps.resolveAlarm({ ...alarm, who, messageCodes: who.messageCodes })
       if (resolved === null) throw new Problem('ALARM_NOT_FOUND')
       return { resolved }
     }

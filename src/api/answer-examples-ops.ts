@@ -135,6 +135,7 @@ export const opsAnswers: AnswerExamples = {
           id: '42',
           at,
           who: 'ops-1',
+          keyId: 'key_0123456789ab',
           what: 'task.settle',
           target: 'order-A-1001',
           detail: {

@@ -75,7 +75,7 @@ export function apiKeyRoutes(app: App, deps: ApiDeps): void {
         name: wanted.name,
         scopes: wanted.scopes,
         messageCodes: messageCodes && [...messageCodes],
-        who: caller.name
+        who: caller
       })
       return reply.code(201).header('cache-control', 'no-store').send(created)
     }
@@ -100,7 +100,7 @@ export function apiKeyRoutes(app: App, deps: ApiDeps): void {
       const { id } = request.params
       const caller = callerOf(request)
       const key = (await deps.listApiKeys()).find(one => one.id === id)
-      if (!key || !isWithin(caller, key) || !(await deps.revokeApiKey({ id, who: caller.name })))
+      if (!key || !isWithin(caller, key) || !(await deps.revokeApiKey({ id, who: caller })))
         throw new Problem('API_KEY_NOT_FOUND')
       return { id }
     }

@@ -5,6 +5,7 @@ import { LRUCache } from 'lru-cache'
 import { addressGroup } from './address.ts'
 import type { ApiDeps } from './deps.ts'
 import { Problem } from '../runtime/errors.ts'
+import type { Actor } from '../domain/types.ts'
 
 declare module 'fastify' {
   interface FastifyRequest {
@@ -13,8 +14,7 @@ declare module 'fastify' {
   }
 }
 
-export interface Caller {
-  name: string
+export interface Caller extends Actor {
   /** null: every messageCode. */
   messageCodes: readonly string[] | null
   scopes: readonly string[]
@@ -87,7 +87,7 @@ export function doorkeeper(deps: Pick<ApiDeps, 'auth' | 'findKey' | 'publicUrl'>
         }
         const refused = limit(key.id)
         if (refused) return done(refused)
-        request.caller = { name: key.name, messageCodes: key.messageCodes, scopes: key.scopes }
+        request.caller = { name: key.name, keyId: key.id, messageCodes: key.messageCodes, scopes: key.scopes }
         done()
       }
     }

@@ -21,6 +21,7 @@ import type { ChangeWatcher } from '../delivery/watch-changes.ts'
 import type { DtmTargets } from '../handler/dtm.ts'
 import type { Logger } from '../runtime/logger.ts'
 import type { Metrics } from '../runtime/metrics.ts'
+import type { Actor } from '../domain/types.ts'
 
 type AlarmFilter = Parameters<typeof listAlarms>[1]
 interface OperationFilter {
@@ -58,14 +59,14 @@ export interface ApiDeps {
    * This and the other acts of operators write an audit row with `who` before the act: an act without a record would be worse than
    * a record without an act. An act that finds nothing to do writes none.
    */
-  remove(taskNo: string, who: string): Promise<TaskView | 'not_found' | 'nothing' | 'prepared'>
+  remove(taskNo: string, who: Actor): Promise<TaskView | 'not_found' | 'nothing' | 'prepared'>
   redeliver(
     request: RedeliverRequest
   ): Promise<TaskView | 'not_found' | 'nothing' | 'expired' | 'prerequisite_deleted' | 'prepared'>
   /** These three write an audit row if another caller posted the task. */
-  commit(taskNo: string, who: string, delayMs?: number | null): Promise<TaskView | NotEnded | 'no_handler'>
-  rollBack(taskNo: string, who: string): Promise<TaskView | NotEnded>
-  check(taskNo: string, who: string): Promise<TaskView | NotEnded>
+  commit(taskNo: string, who: Actor, delayMs?: number | null): Promise<TaskView | NotEnded | 'no_handler'>
+  rollBack(taskNo: string, who: Actor): Promise<TaskView | NotEnded>
+  check(taskNo: string, who: Actor): Promise<TaskView | NotEnded>
   push(request: PushRequest): Promise<TaskView | 'not_found' | 'nothing' | 'prepared' | 'blocked' | 'early'>
   /** `reason`: the operator's words, for the audit. */
   settle(
@@ -73,7 +74,7 @@ export interface ApiDeps {
   ): Promise<TaskView | 'not_found' | 'nothing' | 'prepared'>
   /** How many FAILED deliveries a bulk redelivery would take. */
   countFailed(selection: Selection): Promise<Counted>
-  redeliverAll(selection: Selection, counted: Counted, who: string): Promise<object>
+  redeliverAll(selection: Selection, counted: Counted, who: Actor): Promise<object>
   /** `codes` as above. Null: no operation that the caller may see. */
   readOperation(id: string, codes: readonly string[] | null): Promise<object | null>
   listOperations(filter: OperationFilter): Promise<Page<'operations'> | 'bad_cursor'>
@@ -81,25 +82,21 @@ export interface ApiDeps {
     filter: OperationFilter & { id: string }
   ): Promise<Page<'deliveries'> | 'bad_cursor' | null>
   /** False: no running operation that the caller may stop. */
-  stopOperation(request: {
-    id: string
-    who: string
-    messageCodes: readonly string[] | null
-  }): Promise<boolean>
+  stopOperation(request: { id: string; who: Actor; messageCodes: readonly string[] | null }): Promise<boolean>
   listAudit(filter: AuditFilter): Promise<Page<'audit'> | 'bad_cursor'>
   listNodes(): Promise<readonly { yielded: readonly { downstream: string }[] }[]>
   /** False: no such downstream. A limit of null: back to the handler's. */
-  setLimits(name: string, limits: Partial<SetLimits>, who: string): Promise<boolean>
+  setLimits(name: string, limits: Partial<SetLimits>, who: Actor): Promise<boolean>
   receive(receipt: ReceiptRequest): Promise<ReceiveResult>
   listDeliveries(filter: DeliveryFilter): Promise<Page<'deliveries'> | 'bad_cursor'>
   listAlarms(filter: AlarmFilter): Promise<Page<'alarms'> | 'bad_cursor'>
   listDownstreams(): Promise<readonly { name: string }[]>
   listOrderingKeys(filter: KeyFilter): ReturnType<typeof listOrderingKeys>
   /** Returns the task that held the key. */
-  release(key: OrderingKey, who: string): Promise<Passed | 'not_held' | 'not_found'>
+  release(key: OrderingKey, who: Actor): Promise<Passed | 'not_held' | 'not_found'>
   /** False: no such downstream. Repeating it is harmless. */
-  pause(name: string, who: string): Promise<boolean>
-  resume(name: string, who: string): Promise<boolean>
+  pause(name: string, who: Actor): Promise<boolean>
+  resume(name: string, who: Actor): Promise<boolean>
   /** Compares with what a downstream has handled. */
   reconcile(question: Question): Promise<Differences | Digests | 'too_many' | 'not_found'>
   listRejected(filter: RejectedFilter): ReturnType<typeof listRejected>
@@ -118,7 +115,7 @@ export interface ApiDeps {
   watchChanges(watcher: ChangeWatcher): (() => void) | 'busy'
   listApiKeys(): ReturnType<typeof listApiKeys>
   createApiKey(key: NewKey): Promise<{ id: string; key: string }>
-  revokeApiKey(request: { id: string; who: string }): Promise<boolean>
+  revokeApiKey(request: { id: string; who: Actor }): Promise<boolean>
   /** False: it was resolved already. Null: no alarm that the caller may change. */
   resolveAlarm(request: Parameters<typeof resolveAlarm>[1]): Promise<boolean | null>
   handlers: ReadonlyMap<string, HandlerShown>

@@ -67,7 +67,7 @@ export function downstreamRoutes(app: App, deps: ApiDeps): void {
         const { name } = request.params
         const caller = callerOf(request)
         requireDownstream(name, caller, deps.handlers)
-        if (!(await deps[act](name, caller.name))) throw new Problem('DOWNSTREAM_NOT_FOUND')
+        if (!(await deps[act](name, caller))) throw new Problem('DOWNSTREAM_NOT_FOUND')
         return { name, paused: act === 'pause' }
       }
     )
@@ -99,7 +99,7 @@ export function downstreamRoutes(app: App, deps: ApiDeps): void {
       const isSet = await deps.setLimits(
         name,
         limits as { concurrency?: number | null; perSecond?: number | null },
-        caller.name
+        caller
       )
       const found = isSet && (await deps.listDownstreams()).find(one => one.name === name)
       if (!found) throw new Problem('DOWNSTREAM_NOT_FOUND')

@@ -230,7 +230,7 @@ async function submit(deps: ApiDeps, caller: Caller, request: TaskRequest): Prom
   const { status } = await acceptStep(deps, request)
   if (status === 'CANCELLED') throw new Problem('TASK_ROLLED_BACK')
   if (status !== 'PREPARED') return
-  ended(await deps.commit(taskNo, caller.name, start && 'delayMs' in start ? start.delayMs : null))
+  ended(await deps.commit(taskNo, caller, start && 'delayMs' in start ? start.delayMs : null))
 }
 
 async function acceptStep(deps: ApiDeps, request: TaskRequest) {

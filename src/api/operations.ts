@@ -127,7 +127,7 @@ export function operationRoutes(app: App, deps: ApiDeps): void {
       const { matched, partial } = counted
       if (matched === 0 && !partial) await refuseUnknown(deps, filter, caller)
       if (dryRun) return { dryRun, matched: countText(matched, partial) }
-      return reply.code(202).send(await deps.redeliverAll(selection, counted, caller.name))
+      return reply.code(202).send(await deps.redeliverAll(selection, counted, caller))
     }
   )
 
@@ -204,7 +204,7 @@ export function operationRoutes(app: App, deps: ApiDeps): void {
       const { id } = request.params
       const caller = callerOf(request)
       await readOperation(caller, id)
-      const isStopped = await deps.stopOperation({ id, who: caller.name, messageCodes: caller.messageCodes })
+      const isStopped = await deps.stopOperation({ id, who: caller, messageCodes: caller.messageCodes })
       if (!isStopped) throw new Problem('OPERATION_ENDED')
       return await readOperation(caller, id)
     }

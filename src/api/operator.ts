@@ -18,6 +18,7 @@ const auditAnswer = z.strictObject({
       id: z.string(),
       at: time,
       who: z.string().describe('Name of a key, or `cli:` and a user.'),
+      keyId: z.string().optional().describe('Id of the key. Several keys may have one name.'),
       what: z.string(),
       target: z.string().optional().describe('A taskNo, the name of a downstream, or an id.'),
       detail: z.unknown().optional().meta({ description: 'The states before and after, by downstream.' })
@@ -48,6 +49,7 @@ const word = bizText(200)
 const auditQuery = z
   .strictObject({
     who: word.optional(),
+    keyId: word.optional().describe('The id of a key, as in GET /api-keys.'),
     what: word.optional().describe('For example task.settle or downstream.pause.'),
     target: word
       .optional()

@@ -63,7 +63,7 @@ export function orderingKeyRoutes(app: App, deps: ApiDeps): void {
       const caller = callerOf(request)
       if (!isOrderingKey(orderingKey)) throw new Problem('KEY_NOT_FOUND')
       requireDownstream(downstream, caller, deps.handlers, 'KEY_NOT_FOUND')
-      const passed = await deps.release({ downstream, orderingKey }, caller.name)
+      const passed = await deps.release({ downstream, orderingKey }, caller)
       if (passed === 'not_found') throw new Problem('KEY_NOT_FOUND')
       if (passed === 'not_held') throw new Problem('KEY_NOT_HELD')
       const { taskNo, messageCode } = passed

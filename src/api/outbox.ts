@@ -52,8 +52,8 @@ export function outboxRoutes(app: App, deps: ApiDeps): void {
     },
     async (request, reply) => {
       const { id } = request.params
-      const { name: who, messageCodes } = callerOf(request)
-      if (!isUuid(id) || !(await deps.retryRejected({ id, messageCodes, who })))
+      const who = callerOf(request)
+      if (!isUuid(id) || !(await deps.retryRejected({ id, messageCodes: who.messageCodes, who })))
         throw new Problem('REJECTED_NOT_FOUND')
       return reply.code(202).send({ id })
     }
@@ -72,8 +72,8 @@ export function outboxRoutes(app: App, deps: ApiDeps): void {
     },
     async request => {
       const { id } = request.params
-      const { name: who, messageCodes } = callerOf(request)
-      if (!isUuid(id) || !(await deps.removeRejected({ id, messageCodes, who })))
+      const who = callerOf(request)
+      if (!isUuid(id) || !(await deps.removeRejected({ id, messageCodes: who.messageCodes, who })))
         throw new Problem('REJECTED_NOT_FOUND')
       return { id }
     }

@@ -136,8 +136,8 @@ export function statsRoutes(app: App, deps: ApiDeps): void {
       const { fingerprint } = request.params
       const { note } = fit(noteBody, readBody(request.body, 'plain').value)
       if (!fingerprintForm.safeParse(fingerprint).success) throw new Problem('FAILURE_NOT_FOUND')
-      const { name, messageCodes } = callerOf(request)
-      if (!(await deps.archiveFailure({ fingerprint, note, who: name, messageCodes })))
+      const who = callerOf(request)
+      if (!(await deps.archiveFailure({ fingerprint, note, who, messageCodes: who.messageCodes })))
         throw new Problem('FAILURE_NOT_FOUND')
       return { fingerprint }
     }

@@ -18,6 +18,7 @@ import { narrowed, listFilterOf, pageOf } from './deliveries.ts'
 import { deliveryOf } from '../domain/ids.ts'
 import { Problem } from '../runtime/errors.ts'
 import { defined } from '../domain/optional-members.ts'
+import type { Actor } from '../domain/types.ts'
 
 const tags = ['tasks'] as const
 
@@ -232,8 +233,8 @@ async function visible(deps: ApiDeps, caller: Caller, taskNo: string): Promise<T
   return task
 }
 
-/** The name of the caller, for the audit. Throws TASK_NOT_FOUND if the caller may not see the task. */
-export async function actorOn(deps: ApiDeps, caller: Caller, taskNo: string): Promise<string> {
+/** The caller, for the audit. Throws TASK_NOT_FOUND if the caller may not see the task. */
+export async function actorOn(deps: ApiDeps, caller: Caller, taskNo: string): Promise<Actor> {
   if (caller.messageCodes) await visible(deps, caller, taskNo)
-  return caller.name
+  return caller
 }

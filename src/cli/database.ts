@@ -17,6 +17,7 @@ import { commandLine } from '../runtime/package.ts'
 import { onStop } from '../runtime/stop.ts'
 import { SetupError } from '../runtime/errors.ts'
 import { SettingError, type Config } from '../service/config.ts'
+import type { Actor } from '../domain/types.ts'
 
 /** Prints the error and the remedy. Rethrows unknown errors: a wrong command line, or a bug. */
 export function reportFailure(err: unknown): void {
@@ -89,10 +90,10 @@ const nothingAt = ({ dataDir }: Config): string =>
   `There is no embedded database in ${path.resolve(dataDir)} yet: \`${commandLine('start')}\` makes it. For a service elsewhere, set DATA_DIR to its folder, or DATABASE_URL to its database.`
 
 /** The user of the terminal, for the audit. This is not authentication. */
-export function who(): string {
+export function who(): Actor {
   try {
-    return `cli:${userInfo().username}`
+    return { name: `cli:${userInfo().username}` }
   } catch {
-    return 'cli'
+    return { name: 'cli' }
   }
 }

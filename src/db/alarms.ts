@@ -2,6 +2,7 @@ import { isAnyOf, plainArray, textArray } from './arrays.ts'
 import type { Sql } from './pool.ts'
 import type { alarm, task } from './schema.ts'
 import { lowestUuid } from '../domain/ids.ts'
+import type { Actor } from '../domain/types.ts'
 
 /** Why an alarm was raised, as an expression over `alarm`, `delivery`, `outbox_rejected`, `reconciliation` and `prepared`. */
 export const alarmReason = `case
@@ -179,7 +180,7 @@ export async function sweepAlarms(
 export async function resolveAlarm(
   sql: Sql,
   request: Pick<ClaimedAlarm, 'taskNo' | 'downstream' | 'attempt' | 'kind'> & {
-    who: string
+    who: Actor
     messageCodes: readonly string[] | null
   }
 ): Promise<boolean | null> {
@@ -199,8 +200,8 @@ export async function resolveAlarm(
         and a.resolved_at is null
       returning a.kind
     ), told as (
-      insert into audit (who, what, target, detail)
-      select ${request.who}, 'alarm.resolve', ${request.taskNo},
+      insert into audit (who, key_id, what, target, detail)
+      select ${request.who.name}, ${request.who.keyId ?? null}, 'alarm.resolve', ${request.taskNo},
         jsonb_build_object('downstream', ${request.downstream}::text, 'kind', kind) from resolved
     )
     select exists (select from known) as known, exists (select from resolved) as resolved`

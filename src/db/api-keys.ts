@@ -3,6 +3,7 @@ import { batcher } from './batch.ts'
 import { plainArray } from './arrays.ts'
 import type { Sql } from './pool.ts'
 import type { apiKey } from './schema.ts'
+import type { Actor } from '../domain/types.ts'
 
 export const scopes = ['tasks:write', 'tasks:read', 'ops:read', 'ops:write'] as const
 export type Scope = (typeof scopes)[number]
@@ -21,7 +22,7 @@ export interface NewKey {
   name: string
   scopes: Scope[]
   messageCodes: string[] | null
-  who: string
+  who: Actor
 }
 
 /** The key itself is only in this result. It has 256 random bits: a plain hash of it is enough, and fast. */
@@ -37,8 +38,8 @@ export async function createKey(
       values (${id}, ${name}, ${hashKey(key)}, ${scopes}, ${messageCodes})
       returning id, name, scopes, message_codes
     )
-    insert into audit (who, what, target, detail)
-    select ${who}, 'key.created', id, jsonb_build_object('name', name, 'scopes', scopes, 'messageCodes', message_codes)
+    insert into audit (who, key_id, what, target, detail)
+    select ${who.name}, ${who.keyId ?? null}, 'key.created', id, jsonb_build_object('name', name, 'scopes', scopes, 'messageCodes', message_codes)
     from made`
   return { id, key }
 }
@@ -50,12 +51,12 @@ export async function listApiKeys(sql: Sql): Promise<ListedKey[]> {
 }
 
 /** False: there is no such key, or it is revoked already. */
-export async function revokeKey(sql: Sql, { id, who }: { id: string; who: string }): Promise<boolean> {
+export async function revokeKey(sql: Sql, { id, who }: { id: string; who: Actor }): Promise<boolean> {
   const rows = await sql`
     with revoked as (
       update api_key set revoked_at = now() where id = ${id} and revoked_at is null returning id
     )
-    insert into audit (who, what, target) select ${who}, 'key.revoked', id from revoked returning id`
+    insert into audit (who, key_id, what, target) select ${who.name}, ${who.keyId ?? null}, 'key.revoked', id from revoked returning id`
   return rows.length > 0
 }
 
@@ -84,8 +85,8 @@ export async function createSession(
     ), ended as (
       delete from session where hash in (select hash from oldest)
     )
-    insert into audit (who, what, target)
-    select k.name, 'session.created', k.id from made join api_key k on k.id = made.key_id
+    insert into audit (who, key_id, what, target)
+    select k.name, k.id, 'session.created', k.id from made join api_key k on k.id = made.key_id
     returning id`
   return rows.length > 0
 }
@@ -93,8 +94,8 @@ export async function createSession(
 export async function endSession(sql: Sql, hash: string): Promise<void> {
   await sql`
     with ended as (delete from session where hash = ${hash} returning key_id)
-    insert into audit (who, what, target)
-    select k.name, 'session.ended', k.id from ended join api_key k on k.id = ended.key_id`
+    insert into audit (who, key_id, what, target)
+    select k.name, k.id, 'session.ended', k.id from ended join api_key k on k.id = ended.key_id`
 }
 
 /** The keys by the hash of a key or of a session, in the order of `hashes`; null: unknown, revoked or expired. */

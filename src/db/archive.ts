@@ -2,6 +2,7 @@
 import { plainArray } from './arrays.ts'
 import { withPartitions } from './partitions.ts'
 import type { Sql } from './pool.ts'
+import type { Actor } from '../domain/types.ts'
 
 /** A store for tasks that outlives the database. */
 export interface Archive {
@@ -68,7 +69,7 @@ const omitted: { [table: string]: string[] } = {
  * Restores an archived task with its deliveries, attempts and receipts, by one statement. Its days of retention begin anew. False: its
  * number, its id or its unique business key is taken, and nothing was changed.
  */
-export async function restoreTask(sql: Sql, line: string, who: string): Promise<boolean> {
+export async function restoreTask(sql: Sql, line: string, who: Actor): Promise<boolean> {
   const archived = JSON.parse(line) as ArchivedTask
   const known = await sql<{ name: string; columns: string[] }[]>`
     select table_name as name, array_agg(column_name::text) as columns from information_schema.columns
@@ -108,7 +109,7 @@ export async function restoreTask(sql: Sql, line: string, who: string): Promise<
       select ${receiptColumns} from given, jsonb_populate_recordset(null::receipt, archived->'receipts')
       where exists (select from restored)
     ), noted as (
-      insert into audit (who, what, target) select ${who}, 'task.restored', task_no from restored
+      insert into audit (who, key_id, what, target) select ${who.name}, ${who.keyId ?? null}, 'task.restored', task_no from restored
     )
     select count(*)::int as restored from restored`
   const [row] = await withPartitions(sql, () => [task.id], restore)

@@ -5,9 +5,10 @@ import type { Sql } from './pool.ts'
 import type { Reads } from './reads.ts'
 import { audit } from './schema.ts'
 import { present } from '../domain/optional-members.ts'
+import type { Actor } from '../domain/types.ts'
 
 export interface AuditEntry {
-  who: string
+  who: Actor
   what: string
   target?: string
   detail?: { [name: string]: AuditDetail }
@@ -24,12 +25,13 @@ type AuditDetail =
 /** Who did what; never a body, a key or a token. */
 export async function writeAudit(sql: Sql, { who, what, target, detail }: AuditEntry): Promise<void> {
   await sql`
-    insert into audit (who, what, target, detail)
-    values (${who}, ${what}, ${target ?? null}, ${detail ? sql.json(detail as never) : null})`
+    insert into audit (who, key_id, what, target, detail)
+    values (${who.name}, ${who.keyId ?? null}, ${what}, ${target ?? null}, ${detail ? sql.json(detail as never) : null})`
 }
 
 export interface AuditFilter {
   who?: string
+  keyId?: string
   what?: string
   target?: string
   from?: Date
@@ -58,6 +60,7 @@ export async function listAudit({ db }: Reads, filter: AuditFilter) {
       and(
         filter.cursor === undefined ? undefined : lt(audit.id, Number(filter.cursor)),
         is(audit.who, filter.who),
+        is(audit.keyId, filter.keyId),
         is(audit.what, filter.what),
         filter.target === undefined ? undefined : isAbout(filter.target),
         filter.from && gte(audit.at, filter.from),
@@ -67,10 +70,11 @@ export async function listAudit({ db }: Reads, filter: AuditFilter) {
     .orderBy(desc(audit.id))
     .limit(filter.limit + 1)
   const { page, next } = paged(filter, rows, row => String(row.id))
-  const acts = page.map(({ id, at, who, what, target, detail }) => ({
+  const acts = page.map(({ id, at, who, keyId, what, target, detail }) => ({
     id: String(id),
     at: at.toISOString(),
     who,
+    ...present('keyId', keyId),
     what,
     ...present('target', target),
     ...present('detail', detail)

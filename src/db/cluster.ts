@@ -3,7 +3,7 @@ import type { node, YieldedDownstream } from './cluster-tables.ts'
 import { since } from './deliveries.ts'
 import type { Sql } from './pool.ts'
 import type { Row } from './schema.ts'
-import type { AlarmRule } from '../domain/types.ts'
+import type { Actor, AlarmRule } from '../domain/types.ts'
 import { present } from '../domain/optional-members.ts'
 
 /** The facts that a process publishes about itself. Facts that must agree are compared (see `disagreements`). */
@@ -202,9 +202,9 @@ export async function readCluster(
 }
 
 /** Pausing is a row, so every process sees it within a second. */
-export async function pause(sql: Sql, name: string, who: string): Promise<void> {
+export async function pause(sql: Sql, name: string, who: Actor): Promise<void> {
   await sql`
-    insert into downstream (name, paused_at, paused_by) values (${name}, now(), ${who})
+    insert into downstream (name, paused_at, paused_by) values (${name}, now(), ${who.name})
     on conflict (name) do update set paused_at = coalesce(downstream.paused_at, now()),
       paused_by = coalesce(downstream.paused_by, excluded.paused_by)`
 }
@@ -218,7 +218,7 @@ export async function setLimits(
   sql: Sql,
   name: string,
   limits: Partial<SetLimits>,
-  who: string
+  who: Actor
 ): Promise<void> {
   const { concurrency = null, perSecond = null } = limits
   const [hasConcurrency, hasPerSecond] = ['concurrency' in limits, 'perSecond' in limits]
@@ -227,15 +227,15 @@ export async function setLimits(
       select concurrency, per_second from downstream where name = ${name}
     ), changed as (
       insert into downstream (name, concurrency, per_second, limits_at, limits_by)
-      values (${name}, ${concurrency}, ${perSecond}, now(), ${who})
+      values (${name}, ${concurrency}, ${perSecond}, now(), ${who.name})
       on conflict (name) do update set
         concurrency = case when ${hasConcurrency}::boolean then excluded.concurrency else downstream.concurrency end,
         per_second = case when ${hasPerSecond}::boolean then excluded.per_second else downstream.per_second end,
         limits_at = now(), limits_by = excluded.limits_by
       returning concurrency, per_second
     )
-    insert into audit (who, what, target, detail)
-    select ${who}, 'downstream.limits', ${name}, jsonb_build_object(
+    insert into audit (who, key_id, what, target, detail)
+    select ${who.name}, ${who.keyId ?? null}, 'downstream.limits', ${name}, jsonb_build_object(
       'before', (select jsonb_build_object('concurrency', concurrency, 'perSecond', per_second) from before),
       'after', jsonb_build_object('concurrency', concurrency, 'perSecond', per_second))
     from changed`

@@ -4,7 +4,7 @@ import { isAnyOf, textArray } from './arrays.ts'
 import { ofCodes } from './page.ts'
 import type { Sql } from './pool.ts'
 import type { Reads } from './reads.ts'
-import type { Reason } from '../domain/types.ts'
+import type { Actor, Reason } from '../domain/types.ts'
 
 export interface FailureFilter {
   /** Of these messageCodes; null: of all. */
@@ -236,7 +236,7 @@ async function readExamples({ db }: Pick<Reads, 'db'>, ids: SQL) {
 /** Hides a group until it fails again. False: the caller may change no group with this fingerprint. */
 export async function archiveFailure(
   db: Sql,
-  request: { fingerprint: string; note: string; who: string; messageCodes: readonly string[] | null }
+  request: { fingerprint: string; note: string; who: Actor; messageCodes: readonly string[] | null }
 ): Promise<boolean> {
   const rows = await db`
     with last as (
@@ -245,13 +245,13 @@ export async function archiveFailure(
       having bool_and(${isAnyOf(db, request.messageCodes, 'message_code')})
     ), kept as (
       insert into failure_archive (fingerprint, note, archived_by, last_failure_id)
-      select ${request.fingerprint}, ${request.note}, ${request.who}, id from last where id is not null
+      select ${request.fingerprint}, ${request.note}, ${request.who.name}, id from last where id is not null
       on conflict (fingerprint) do update set note = excluded.note, archived_by = excluded.archived_by,
         archived_at = now(), last_failure_id = excluded.last_failure_id
       returning fingerprint
     )
-    insert into audit (who, what, target, detail)
-    select ${request.who}, 'failure.archive', fingerprint, jsonb_build_object('note', ${request.note}::text) from kept
+    insert into audit (who, key_id, what, target, detail)
+    select ${request.who.name}, ${request.who.keyId ?? null}, 'failure.archive', fingerprint, jsonb_build_object('note', ${request.note}::text) from kept
     returning id`
   return rows.length > 0
 }

@@ -5,6 +5,7 @@ import type { RedeliverFilter } from './operation-tables.ts'
 import { highestUuid, literally, mostCounted } from './page.ts'
 import { lastFingerprintOfD, lastReasonOfD } from './reads.ts'
 import { lowestUuid, uuidAt } from '../domain/ids.ts'
+import type { Actor } from '../domain/types.ts'
 
 /** The filter of a caller, and the messageCodes that it may change. */
 export interface Selection {
@@ -107,31 +108,31 @@ export async function createOperation(
   id: string,
   { filter, messageCodes }: Selection,
   matched: number,
-  who: string
+  who: Actor
 ): Promise<void> {
   await sql`
     with made as (
       insert into operation (id, filter, message_codes, matched, created_by)
-      values (${id}, ${sql.json(filter as never)}, ${messageCodes && textArray(messageCodes)}::text[], ${matched}, ${who})
+      values (${id}, ${sql.json(filter as never)}, ${messageCodes && textArray(messageCodes)}::text[], ${matched}, ${who.name})
     )
-    insert into audit (who, what, target, detail)
-    values (${who}, 'tasks.redeliver', ${id}, ${sql.json({ filter, matched } as never)})`
+    insert into audit (who, key_id, what, target, detail)
+    values (${who.name}, ${who.keyId ?? null}, 'tasks.redeliver', ${id}, ${sql.json({ filter, matched } as never)})`
 }
 
 /** False: no operation with this id is running. Deliveries that it is changing at this moment are still changed. */
 export async function stopOperation(
   sql: Sql,
-  { id, who, messageCodes }: { id: string; who: string; messageCodes: readonly string[] | null }
+  { id, who, messageCodes }: { id: string; who: Actor; messageCodes: readonly string[] | null }
 ): Promise<boolean> {
   const rows = await sql`
     with stopped as (
-      update operation set state = 'STOPPED', ended_at = now(), ended_by = ${who}, updated_at = now()
+      update operation set state = 'STOPPED', ended_at = now(), ended_by = ${who.name}, updated_at = now()
       where id = ${id} and state = 'RUNNING'
         and (${messageCodes === null}::boolean or message_codes <@ ${textArray(messageCodes ?? [])}::text[])
       returning id
     )
-    insert into audit (who, what, target, detail)
-    select ${who}, 'operation.stop', id::text, '{"before": "RUNNING", "after": "STOPPED"}'::jsonb from stopped
+    insert into audit (who, key_id, what, target, detail)
+    select ${who.name}, ${who.keyId ?? null}, 'operation.stop', id::text, '{"before": "RUNNING", "after": "STOPPED"}'::jsonb from stopped
     returning id`
   return rows.length > 0
 }

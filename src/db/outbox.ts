@@ -1,6 +1,7 @@
 // Rows that producers wrote in their own transactions, before they become tasks. Rejected rows: rejected.ts.
 import { plainArray, textArray } from './arrays.ts'
 import type { Sql } from './pool.ts'
+import type { Actor } from '../domain/types.ts'
 
 /** A row of the outbox. A text that is longer than a task may have is cut. */
 export interface OutboxRow {
@@ -183,14 +184,14 @@ export async function readOutboxState(sql: Sql): Promise<OutboxState> {
 }
 
 /** Lets a role call the functions of ackbox_api, and nothing else. False: there is no such role. */
-export async function grantOutbox(sql: Sql, { role, who }: { role: string; who: string }): Promise<boolean> {
+export async function grantOutbox(sql: Sql, { role, who }: { role: string; who: Actor }): Promise<boolean> {
   const [found] = await sql<{ statement: string }[]>`
     select format(
       'grant usage on schema ackbox_api to %1$I; grant execute on all functions in schema ackbox_api to %1$I', rolname
     ) as statement
     from pg_roles where rolname = ${role}`
   if (!found) return false
-  await sql`insert into audit (who, what, target) values (${who}, 'outbox.granted', ${role})`
+  await sql`insert into audit (who, key_id, what, target) values (${who.name}, ${who.keyId ?? null}, 'outbox.granted', ${role})`
   await sql.unsafe(found.statement)
   return true
 }

@@ -7,6 +7,7 @@ import type { Reads } from './reads.ts'
 import type { Sql } from './pool.ts'
 import { outboxRejected as row } from './schema.ts'
 import { present } from '../domain/optional-members.ts'
+import type { Actor } from '../domain/types.ts'
 
 /** The cursor is the id of the last one. */
 export type RejectedFilter = Pick<ListFilter, 'messageCodes' | 'messageCode' | 'cursor' | 'limit'>
@@ -57,7 +58,7 @@ export async function listRejected({ db }: Reads, filter: RejectedFilter) {
 export interface RejectedRequest {
   id: string
   messageCodes: readonly string[] | null
-  who: string
+  who: Actor
 }
 
 /** Removes the row, as the CTE `gone`, and its alarm. */
@@ -75,8 +76,8 @@ export async function retryRejected(db: Sql, request: RejectedRequest): Promise<
     with ${taken(db, request)}, back as (
       insert into outbox (${enqueuedColumns(db)}) select ${enqueuedColumns(db)} from gone
     )
-    insert into audit (who, what, target, detail)
-    select ${request.who}, 'outbox.retry', id, jsonb_build_object('taskNo', left(task_no, 200), 'problem', problem->'code')
+    insert into audit (who, key_id, what, target, detail)
+    select ${request.who.name}, ${request.who.keyId ?? null}, 'outbox.retry', id, jsonb_build_object('taskNo', left(task_no, 200), 'problem', problem->'code')
     from gone`
   return back.count > 0
 }
@@ -85,8 +86,8 @@ export async function retryRejected(db: Sql, request: RejectedRequest): Promise<
 export async function removeRejected(db: Sql, request: RejectedRequest): Promise<boolean> {
   const dropped = await db`
     with ${taken(db, request)}
-    insert into audit (who, what, target, detail)
-    select ${request.who}, 'outbox.delete', id, jsonb_build_object(
+    insert into audit (who, key_id, what, target, detail)
+    select ${request.who.name}, ${request.who.keyId ?? null}, 'outbox.delete', id, jsonb_build_object(
       'taskNo', left(task_no, 200), 'messageCode', left(message_code, 200), 'createdBy', created_by, 'problem', problem->'code'
     )
     from gone`

@@ -279,7 +279,9 @@ export const audit = pgTable(
     who: text('who').notNull(),
     what: text('what').notNull(),
     target: text('target'),
-    detail: jsonb('detail')
+    detail: jsonb('detail'),
+    /** The API key that was used. Null: the command line, AUTH=off, or a row of an older version. */
+    keyId: text('key_id')
   },
   t => [index('audit_target_idx').on(t.target, t.id)]
 )

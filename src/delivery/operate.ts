@@ -7,7 +7,7 @@ import { readTaskProgress, type TaskProgress } from '../db/task-progress.ts'
 import { policyOf, type LoadedHandler } from '../handler/loaded.ts'
 import { limitOf } from '../domain/retry-policy.ts'
 import { moves, statusOf, type Move } from '../domain/transitions.ts'
-import type { Status } from '../domain/types.ts'
+import type { Actor, Status } from '../domain/types.ts'
 import type { Complete } from './complete.ts'
 import type { Cancelled } from './load.ts'
 
@@ -27,7 +27,7 @@ export interface RedeliverRequest {
   taskNo: string
   downstream?: string
   force: boolean
-  who: string
+  who: Actor
 }
 
 /** Tries of a new round. */
@@ -68,7 +68,7 @@ export async function redeliver(
       afterMs,
       limit,
       orderingKey,
-      by: request.who
+      by: request.who.name
     } as const
     return request.force ? move : { ...move, timely: true }
   })
@@ -93,7 +93,7 @@ const scoped = (parts: Parts, downstream: string | undefined): Parts =>
 export interface PushRequest {
   taskNo: string
   downstream?: string
-  who: string
+  who: Actor
 }
 
 /** Ends the backoff of deliveries: they are due now. Neither a start in the future nor a prerequisite can be pushed. */
@@ -114,7 +114,7 @@ export async function push(
     return waiting.length > 0 ? 'early' : 'nothing'
   }
   const planned = tried.map(({ downstream: name, attempt, reason }): Move => {
-    const move: Move = { taskId: task.id, downstream: name, attempt, name: 'push', by: who }
+    const move: Move = { taskId: task.id, downstream: name, attempt, name: 'push', by: who.name }
     // The reason stays: otherwise a PROCESSING could no longer extend a missing receipt.
     return reason === null ? move : { ...move, reason }
   })
@@ -135,7 +135,7 @@ export interface SettleRequest {
   taskNo: string
   downstream?: string
   status: 'HANDLED' | 'DELETED'
-  who: string
+  who: Actor
 }
 
 /** Records how open or FAILED deliveries ended, and resolves their alarms. A request in flight cannot be stopped. */
@@ -154,7 +154,7 @@ export const settle = (
 export const remove = (
   deps: SettleDeps,
   taskNo: string,
-  who: string,
+  who: Actor,
   audit: WriteAudit
 ): Promise<TaskView | 'not_found' | 'nothing' | 'prepared'> =>
   end(deps, { taskNo, who }, audit, ['SENDING'], key => ({ ...key, name: 'delete', reason: 'DELETED' }))
@@ -162,7 +162,7 @@ export const remove = (
 /** A request in flight cannot be stopped, but its outcome changes nothing. */
 async function end(
   { sql, complete, cancelled }: SettleDeps,
-  request: { taskNo: string; downstream?: string; who: string },
+  request: { taskNo: string; downstream?: string; who: Actor },
   audit: WriteAudit,
   from: readonly Status[],
   moveOf: (key: Pick<Move, 'taskId' | 'downstream' | 'attempt' | 'orderingKey' | 'by'>) => Move
@@ -177,7 +177,7 @@ async function end(
     if (task.state === 'PREPARED') return 'prepared'
     const parts = scoped(task.deliveries, downstream).filter(one => from.includes(one.status))
     const planned = parts.map(({ downstream: name, attempt, orderingKey, status }): Move => {
-      const move = moveOf({ taskId: task.id, downstream: name, attempt, orderingKey, by: who })
+      const move = moveOf({ taskId: task.id, downstream: name, attempt, orderingKey, by: who.name })
       // This statement would not see the alarm of a delivery that fails meanwhile: the next turn does.
       return status === 'SENDING' ? { ...move, sending: true } : move
     })

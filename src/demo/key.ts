@@ -20,7 +20,7 @@ export async function keepDemoKey(databaseUrl: string, dataDir: string): Promise
       name: 'demo',
       scopes: [...scopes],
       messageCodes: null,
-      who: 'DEMO=on'
+      who: { name: 'DEMO=on' }
     })
     mkdirSync(path.dirname(file), { recursive: true })
     writeFileSync(file, `${key}\n`, { mode: 0o600 })
@@ -54,7 +54,7 @@ export async function dropDemoKey(databaseUrl: string, dataDir: string): Promise
   const sql = openDb(databaseUrl, { max: 1 })
   try {
     const key = await findKey(sql, hashKey(readFileSync(file, 'utf8').trim()))
-    if (key) await revokeKey(sql, { id: key.id, who: 'DEMO=off' })
+    if (key) await revokeKey(sql, { id: key.id, who: { name: 'DEMO=off' } })
     rmSync(file)
   } finally {
     await sql.end({ timeout: 1 })

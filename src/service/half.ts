@@ -9,6 +9,7 @@ import { writeAudit } from '../db/audit.ts'
 import type { ApiDeps } from '../api/deps.ts'
 import type { Registry } from '../handler/load.ts'
 import type { Config } from './config.ts'
+import type { Actor } from '../domain/types.ts'
 
 export interface HalfOptions extends Pick<HalfDeps, 'sql' | 'accept' | 'cluster' | 'log'> {
   config: Pick<Config, 'leaseMarginMs' | 'secretPrevious'>
@@ -39,12 +40,13 @@ export function halfMessages(options: HalfOptions): HalfMessages {
   })
   const deps = { ...options, handlers, ask, leaseMarginMs: config.leaseMarginMs, random: Math.random }
   // Only for other callers: producers end thousands of their own half messages, and the row beside the task records that.
-  const auditOf = (who: string, what: string, target: string) => async (createdBy: string) => {
-    if (who !== createdBy) await writeAudit(sql, { who, what, target })
+  const auditOf = (who: Actor, what: string, target: string) => async (createdBy: string) => {
+    if (who.name !== createdBy) await writeAudit(sql, { who, what, target })
   }
   return {
-    commit: (taskNo, who, delayMs) => commit(deps, taskNo, who, auditOf(who, 'task.commit', taskNo), delayMs),
-    rollBack: (taskNo, who) => rollBack(deps, taskNo, who, auditOf(who, 'task.rollback', taskNo)),
+    commit: (taskNo, who, delayMs) =>
+      commit(deps, taskNo, who.name, auditOf(who, 'task.commit', taskNo), delayMs),
+    rollBack: (taskNo, who) => rollBack(deps, taskNo, who.name, auditOf(who, 'task.rollback', taskNo)),
     check: (taskNo, who) => checkNow(deps, taskNo, auditOf(who, 'task.check', taskNo)),
     checker: checker(deps),
     close: () => transport.close()

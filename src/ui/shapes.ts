@@ -168,6 +168,7 @@ export interface AuditRow {
   id: string
   at: string
   who: string
+  keyId?: string
   what: string
   target?: string
   detail?: unknown

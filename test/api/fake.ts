@@ -158,7 +158,7 @@ export function fakeService() {
       const task = stored.get(taskNo)?.task
       if (!task) return 'not_found'
       if (task.status !== 'SENDING') return 'nothing'
-      audits.push({ who, what: 'task.delete', target: taskNo })
+      audits.push({ who: who.name, what: 'task.delete', target: taskNo })
       task.status = 'DELETED'
       return task
     },
@@ -166,7 +166,7 @@ export function fakeService() {
       const task = stored.get(taskNo)?.task
       if (!task) return 'not_found'
       if (task.status !== 'FAILED' && !force) return 'nothing'
-      audits.push({ who, what: 'task.redeliver', target: taskNo })
+      audits.push({ who: who.name, what: 'task.redeliver', target: taskNo })
       task.status = 'SENDING'
       return task
     },
@@ -175,20 +175,20 @@ export function fakeService() {
       if (!task) return 'not_found'
       if (task.deliveries[0]?.phase === 'BLOCKED') return 'blocked'
       if (task.deliveries[0]?.phase !== 'WAITING') return 'nothing'
-      audits.push({ who, what: 'task.push', target: taskNo })
+      audits.push({ who: who.name, what: 'task.push', target: taskNo })
       return task
     },
     settle: async ({ taskNo, who, status }) => {
       const task = stored.get(taskNo)?.task
       if (!task) return 'not_found'
       if (task.status !== 'SENDING' && task.status !== 'FAILED') return 'nothing'
-      audits.push({ who, what: 'task.settle', target: taskNo })
+      audits.push({ who: who.name, what: 'task.settle', target: taskNo })
       task.status = status
       return task
     },
     countFailed: async () => ({ matched: 12_000, partial: false }),
     redeliverAll: async ({ filter, messageCodes }, _counted, who) => {
-      const one = { ...operation(filter, messageCodes, who), id: uuidv7() }
+      const one = { ...operation(filter, messageCodes, who.name), id: uuidv7() }
       operations.set(one.id, one)
       return shownOperation(one)
     },
@@ -223,7 +223,7 @@ export function fakeService() {
     stopOperation: async ({ id, who }) => {
       const one = operations.get(id)
       if (one?.state !== 'RUNNING') return false
-      audits.push({ who, what: 'operation.stop', target: id })
+      audits.push({ who: who.name, what: 'operation.stop', target: id })
       one.state = 'STOPPED'
       return true
     },
@@ -248,12 +248,12 @@ export function fakeService() {
     ],
     setLimits: async (name, limits, who) => {
       if (name !== 'warehouse') return false
-      audits.push({ who, what: 'downstream.limits', target: name })
+      audits.push({ who: who.name, what: 'downstream.limits', target: name })
       Object.assign(limited, limits)
       return true
     },
-    commit: async (taskNo, who) => end(taskNo, who, 'SENDING'),
-    rollBack: async (taskNo, who) => end(taskNo, who, 'CANCELLED'),
+    commit: async (taskNo, who) => end(taskNo, who.name, 'SENDING'),
+    rollBack: async (taskNo, who) => end(taskNo, who.name, 'CANCELLED'),
     check: async taskNo => {
       const known = stored.get(taskNo)
       if (!known) return 'not_found'
@@ -288,7 +288,7 @@ export function fakeService() {
     listAlarms: async filter => (filter.cursor === 'nonsense' ? 'bad_cursor' : { alarms: [] }),
     listOrderingKeys: async () => ({ keys: [] }),
     release: async ({ downstream, orderingKey }, who) => {
-      audits.push({ who, what: 'key.release', target: `${downstream} ${orderingKey}` })
+      audits.push({ who: who.name, what: 'key.release', target: `${downstream} ${orderingKey}` })
       return { taskNo: 'order-A-1', messageCode: 'order.paid' }
     },
     reconcile: async question => (question.downstream === 'warehouse' ? { differences: [] } : 'not_found'),
@@ -297,21 +297,21 @@ export function fakeService() {
         .filter(row => !messageCodes || messageCodes.includes(row.messageCode))
         .slice(0, limit)
     }),
-    retryRejected: async ({ id, messageCodes, who }) => take(id, messageCodes, who, 'outbox.retry'),
-    removeRejected: async ({ id, messageCodes, who }) => take(id, messageCodes, who, 'outbox.delete'),
+    retryRejected: async ({ id, messageCodes, who }) => take(id, messageCodes, who.name, 'outbox.retry'),
+    removeRejected: async ({ id, messageCodes, who }) => take(id, messageCodes, who.name, 'outbox.delete'),
     nudge: () => {
       nudges.count++
     },
     listDownstreams: async () => [{ name: 'warehouse', paused: paused.has('warehouse'), ...limited }],
     pause: async (name, who) => {
       if (name !== 'warehouse') return false
-      audits.push({ who, what: 'downstream.pause', target: name })
+      audits.push({ who: who.name, what: 'downstream.pause', target: name })
       paused.add(name)
       return true
     },
     resume: async (name, who) => {
       if (name !== 'warehouse') return false
-      audits.push({ who, what: 'downstream.resume', target: name })
+      audits.push({ who: who.name, what: 'downstream.resume', target: name })
       paused.delete(name)
       return true
     },
@@ -327,7 +327,7 @@ export function fakeService() {
     watchChanges: () => 'busy',
     listApiKeys: async () => [],
     createApiKey: async ({ who, name }) => {
-      audits.push({ who, what: 'key.created', target: name })
+      audits.push({ who: who.name, what: 'key.created', target: name })
       return { id: 'key_0123456789ab', key: 'ack_0123456789abcdef' }
     },
     revokeApiKey: async () => false,

@@ -179,7 +179,12 @@ t.test('missing tables, rights, roles and keys are told, each with what makes th
   const sql = postgres(url, { max: 1 })
   t.teardown(() => sql.end())
   t.match(await ask('API keys'), { level: 'WARN', remedy: /npm run key -- create/ })
-  await createKey(sql as never, { name: 'a', scopes: ['tasks:write'], messageCodes: null, who: 'test' })
+  await createKey(sql as never, {
+    name: 'a',
+    scopes: ['tasks:write'],
+    messageCodes: null,
+    who: { name: 'test' }
+  })
   t.match(await ask('API keys'), { level: 'OK', found: '1 in use' })
 
   t.match(await ask('Roles'), { level: 'OK', found: 'no process runs now' })

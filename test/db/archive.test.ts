@@ -58,9 +58,10 @@ t.test('a task is archived before it goes, and comes back value by value, for it
   t.equal(first?.archived.task['message_body'], body)
   t.same(await findArchived(dir, 'order-2', { day }), [], 'that one was posted the day before')
   const [second] = await findArchived(dir, 'order-2')
-  for (const one of [first, second]) t.equal(await restoreTask(sql, one?.line ?? '', 'cli:ann'), true)
+  for (const one of [first, second])
+    t.equal(await restoreTask(sql, one?.line ?? '', { name: 'cli:ann' }), true)
   t.same(await rowsOf(sql), before)
-  t.equal(await restoreTask(sql, first?.line ?? '', 'cli:ann'), false, 'it is there already')
+  t.equal(await restoreTask(sql, first?.line ?? '', { name: 'cli:ann' }), false, 'it is there already')
   t.same(await rowsOf(sql), before)
   t.match(
     await sql`select who, what, target from audit order by id`,
@@ -79,7 +80,7 @@ t.test('a restored delivery is out of its order: its old place may be taken', as
   const taken = await standing(sql, failed, { taskNo: 'order-2' })
   await sql`update delivery set ordering_key = 'k', position = -1 where task_id = ${taken}`
   const [found] = await findArchived(dir, 'order-1')
-  t.equal(await restoreTask(sql, found?.line ?? '', 'cli'), true)
+  t.equal(await restoreTask(sql, found?.line ?? '', { name: 'cli' }), true)
   t.match(
     await sql`select ordering_key, position from delivery where task_id = ${id}`,
     only({ ordering_key: null, position: null })

@@ -30,13 +30,13 @@ t.test('who beats is alive for 15 s, who leaves is gone at once', async t => {
 
 t.test('a pause is kept with who asked first, until somebody resumes', async t => {
   const { sql } = await testDb(t)
-  await pause(sql, 'warehouse', 'ann')
-  await pause(sql, 'warehouse', 'bob')
+  await pause(sql, 'warehouse', { name: 'ann' })
+  await pause(sql, 'warehouse', { name: 'bob' })
   t.same((await readCluster(sql, ['warehouse', 'points'])).paused, new Set(['warehouse']))
   t.match(await sql`select paused_by from downstream`, only({ paused_by: 'ann' }))
   await resume(sql, 'warehouse')
   t.equal((await readCluster(sql, [])).paused.size, 0)
-  await pause(sql, 'warehouse', 'bob')
+  await pause(sql, 'warehouse', { name: 'bob' })
   t.match(await sql`select paused_by from downstream`, only({ paused_by: 'bob' }))
 })
 

@@ -160,7 +160,7 @@ t.test('an archived group is hidden until it fails again, and nobody hides what 
   await fail(sql, await standing(sql, inFlight), 'no')
   const fingerprint = (await listFailures(reads, filter())).failures[0]?.fingerprint ?? ''
   const archive = (messageCodes: string[] | null, print = fingerprint) =>
-    archiveFailure(sql, { fingerprint: print, note: 'their outage', who: 'ops-1', messageCodes })
+    archiveFailure(sql, { fingerprint: print, note: 'their outage', who: { name: 'ops-1' }, messageCodes })
   t.equal(await archive(['stock.moved']), false)
   t.equal(await archive(null, '0'.repeat(16)), false)
   t.equal(await archive(null), true)

@@ -20,7 +20,7 @@ t.test('a new key opens what it was made for, and the database does not know it'
     name: 'shop',
     scopes: ['tasks:write'],
     messageCodes: ['order.paid'],
-    who: 'cli'
+    who: { name: 'cli' }
   })
   t.match(made.key, /^ack_[A-Za-z0-9_-]{43}$/)
   t.same(await findKey(sql, hashKey(made.key)), {
@@ -40,11 +40,11 @@ t.test('a revoked key is a stranger, and can be revoked once', async t => {
     name: 'old',
     scopes: ['ops:read'],
     messageCodes: null,
-    who: 'cli'
+    who: { name: 'cli' }
   })
-  t.equal(await revokeKey(sql, { id, who: 'ann' }), true)
+  t.equal(await revokeKey(sql, { id, who: { name: 'ann' } }), true)
   t.equal(await findKey(sql, hashKey(key)), null)
-  t.equal(await revokeKey(sql, { id, who: 'ann' }), false)
+  t.equal(await revokeKey(sql, { id, who: { name: 'ann' } }), false)
   t.match(
     await listApiKeys(sql),
     only({ id, name: 'old', scopes: only('ops:read'), messageCodes: null, revokedAt: Date })
@@ -54,11 +54,16 @@ t.test('a revoked key is a stranger, and can be revoked once', async t => {
 
 t.test('the audit tells who made, revoked and did what', async t => {
   const { sql } = await testDb(t)
-  const { id } = await createKey(sql, { name: 'shop', scopes: ['ops:write'], messageCodes: null, who: 'cli' })
-  await revokeKey(sql, { id, who: 'ann' })
-  await revokeKey(sql, { id, who: 'bob' })
+  const { id } = await createKey(sql, {
+    name: 'shop',
+    scopes: ['ops:write'],
+    messageCodes: null,
+    who: { name: 'cli' }
+  })
+  await revokeKey(sql, { id, who: { name: 'ann' } })
+  await revokeKey(sql, { id, who: { name: 'bob' } })
   await writeAudit(sql, {
-    who: 'ann',
+    who: { name: 'ann' },
     what: 'downstream.paused',
     target: 'warehouse',
     detail: { for: 'maintenance' }
@@ -84,7 +89,9 @@ t.test(
   async t => {
     const { sql } = await testDb(t)
     const made = await Promise.all(
-      ['a', 'b'].map(name => createKey(sql, { name, scopes: ['tasks:read'], messageCodes: null, who: 'cli' }))
+      ['a', 'b'].map(name =>
+        createKey(sql, { name, scopes: ['tasks:read'], messageCodes: null, who: { name: 'cli' } })
+      )
     )
     const find = openKeyFinder(sql)
     const asked = made.flatMap(({ key }, n) => [hashKey(`ack_guess${n}`), hashKey(key)])
@@ -127,7 +134,7 @@ t.test('where no key can be looked up, each who asked hears so', async t => {
 t.test('a key has so many sessions, and a further one ends the oldest', async t => {
   const { sql } = await testDb(t)
   const make = (name: string) =>
-    createKey(sql, { name, scopes: ['ops:read'], messageCodes: null, who: 'cli' })
+    createKey(sql, { name, scopes: ['ops:read'], messageCodes: null, who: { name: 'cli' } })
   const [shop, other] = [await make('shop'), await make('other')]
   const signIn = (hash: string, { key } = shop) => createSession(sql, { hash, keyHash: hashKey(key) })
   t.equal(await signIn('of another', other), true)

@@ -38,7 +38,7 @@ async function stage(t: Test, count: number, options: SetupOptions = {}) {
     async begin(selection = all) {
       const { matched } = await countFailed(story.sql, selection)
       const id = uuidv7()
-      await createOperation(story.sql, id, selection, matched, 'ops-1')
+      await createOperation(story.sql, id, selection, matched, { name: 'ops-1' })
       return id
     },
     state: (id: string) => readOperation(reads, id, null)
@@ -171,12 +171,12 @@ t.test('one that is stopped takes nothing more; what it took stays', async t => 
   const one = runner('here')
   await one.look()
   t.equal(
-    await stopOperation(sql, { id, who: 'ops-2', messageCodes: ['order.paid'] }),
+    await stopOperation(sql, { id, who: { name: 'ops-2' }, messageCodes: ['order.paid'] }),
     false,
     'it was asked for all codes'
   )
-  t.equal(await stopOperation(sql, { id, who: 'ops-2', messageCodes: null }), true)
-  t.equal(await stopOperation(sql, { id, who: 'ops-2', messageCodes: null }), false)
+  t.equal(await stopOperation(sql, { id, who: { name: 'ops-2' }, messageCodes: null }), true)
+  t.equal(await stopOperation(sql, { id, who: { name: 'ops-2' }, messageCodes: null }), false)
   await dispatch()
   await one.look()
   t.match(await state(id), { state: 'STOPPED', redelivered: 10, endedBy: 'ops-2' })
@@ -222,7 +222,7 @@ t.test(
       )
     })
     await t.rejects(dying.look())
-    t.ok(await stopOperation(sql, { id, who: 'ops-2', messageCodes: null }))
+    t.ok(await stopOperation(sql, { id, who: { name: 'ops-2' }, messageCodes: null }))
     await record.idle()
     await sql`update operation set leased_until = leased_until - interval '30 s'`
     await runner('too early').look()

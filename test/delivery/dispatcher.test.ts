@@ -173,7 +173,7 @@ t.test(
   'what is due and waits is EXPIRED soon after its deliverBefore, however long its clock is past',
   async t => {
     const { post, delivery, dispatching, around, sql } = await setup(t, { sweepMs: 50 })
-    await pause(sql, 'warehouse', 'test')
+    await pause(sql, 'warehouse', { name: 'test' })
     await around.refresh()
     const deliverBefore = new Date(Date.now() + 600_000)
     const [first, second] = [await post({ deliverBefore }), await post({ deliverBefore })]

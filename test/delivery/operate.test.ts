@@ -22,9 +22,13 @@ function hands(story: Story) {
   return {
     acts,
     push: (taskNo: string, downstream?: string) =>
-      push(deps, { taskNo, who, ...(downstream === undefined ? {} : { downstream }) }, audit),
+      push(deps, { taskNo, who: { name: who }, ...(downstream === undefined ? {} : { downstream }) }, audit),
     settle: (taskNo: string, status: 'HANDLED' | 'DELETED', downstream?: string) =>
-      settle(deps, { taskNo, status, who, ...(downstream === undefined ? {} : { downstream }) }, audit)
+      settle(
+        deps,
+        { taskNo, status, who: { name: who }, ...(downstream === undefined ? {} : { downstream }) },
+        audit
+      )
   }
 }
 

@@ -123,8 +123,8 @@ t.test(
     const enqueue = () => as(tx => tx`select ackbox_api.enqueue('order.paid', '1', 'granted')`)
     await t.rejects(enqueue(), { code: '42501' })
     const { grantOutbox } = await import('../../src/db/outbox.ts')
-    t.equal(await grantOutbox(sql, { role: 'no such"role', who: 'test' }), false)
-    t.equal(await grantOutbox(sql, { role, who: 'test' }), true)
+    t.equal(await grantOutbox(sql, { role: 'no such"role', who: { name: 'test' } }), false)
+    t.equal(await grantOutbox(sql, { role, who: { name: 'test' } }), true)
     for (const table of ['outbox', 'outbox_rejected', 'task']) {
       await t.rejects(
         as(tx => tx.unsafe(`select from ${table}`)),
@@ -320,18 +320,18 @@ t.test('a row that was before its handler is taken once that is there, and its a
   const [one] = (await listRejected(reads, all)).rejected
   const id = one?.id ?? ''
   t.equal(
-    await retryRejected(sql, { id, messageCodes: ['order.paid'], who: 'op' }),
+    await retryRejected(sql, { id, messageCodes: ['order.paid'], who: { name: 'op' } }),
     false,
     'not by a key of other codes'
   )
-  t.equal(await retryRejected(sql, { id, messageCodes: null, who: 'op' }), true)
-  t.equal(await retryRejected(sql, { id, messageCodes: null, who: 'op' }), false, 'once')
+  t.equal(await retryRejected(sql, { id, messageCodes: null, who: { name: 'op' } }), true)
+  t.equal(await retryRejected(sql, { id, messageCodes: null, who: { name: 'op' } }), false, 'once')
   await acceptRows()
   t.match(await problems(reads), only({ taskNo: 'stock-1' }), 'too early')
   const [again] = (await listRejected(reads, all)).rejected
   t.not(again?.id, id)
   handlers.set('stock.moved', { ...handlers.get('order.paid')!, messageCode: 'stock.moved' })
-  await retryRejected(sql, { id: again?.id ?? '', messageCodes: ['stock.moved'], who: 'op' })
+  await retryRejected(sql, { id: again?.id ?? '', messageCodes: ['stock.moved'], who: { name: 'op' } })
   await acceptRows()
   t.match(await read('stock-1'), { status: 'HANDLED' }, 'its delay was over an hour ago')
   t.match(await listAlarms(reads, window), { alarms: { length: 0 } })
@@ -349,7 +349,7 @@ t.test('a row that nobody wants is dropped by somebody, whose name is kept', asy
   await producer`select ackbox_api.enqueue('order.piad', '{"secret":1}', 'typo')`
   await acceptRows()
   const [one] = (await listRejected(reads, all)).rejected
-  const request = { id: one?.id ?? '', messageCodes: null, who: 'op' }
+  const request = { id: one?.id ?? '', messageCodes: null, who: { name: 'op' } }
   t.equal(await removeRejected(sql, { ...request, messageCodes: ['order.paid'] }), false)
   t.equal(await removeRejected(sql, request), true)
   t.equal(await removeRejected(sql, request), false)

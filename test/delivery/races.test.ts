@@ -56,7 +56,7 @@ const bulk = (story: Story, more: Partial<BulkOperationDeps> = {}) =>
   })
 async function begin({ sql }: Story, matched: number): Promise<string> {
   const id = uuidv7()
-  await createOperation(sql, id, { filter: {}, messageCodes: null }, matched, 'ops-1')
+  await createOperation(sql, id, { filter: {}, messageCodes: null }, matched, { name: 'ops-1' })
   return id
 }
 
@@ -212,7 +212,7 @@ t.test('an operator who settles what fails at that moment resolves its alarm', a
   await until('the failure waits', async () => (await lockWaits(sql)) === 1)
   const settled = settle(
     { sql, complete: another(story), cancelled: cancelled() },
-    { taskNo, status: 'HANDLED', who: 'ops-1' },
+    { taskNo, status: 'HANDLED', who: { name: 'ops-1' } },
     async () => {}
   )
   await until('both wait', async () => (await lockWaits(sql)) === 2)
@@ -279,7 +279,7 @@ t.test('what expires before a redelivery without force is written is not sent', 
   await quiet()
   await redeliver(
     { sql, complete: record, handlers, wake: () => {} },
-    { taskNo: 'a', force: false, who: 'ops-1' },
+    { taskNo: 'a', force: false, who: { name: 'ops-1' } },
     async () => {
       await sql`update delivery set deliver_before = now()`
     }

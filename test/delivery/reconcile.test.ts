@@ -115,7 +115,7 @@ t.test(
       await one.look(never)
     }
     const resolve = (more: { messageCodes?: string[]; taskNo?: string } = {}) => {
-      const key = { downstream: 'warehouse', attempt: 0, kind: 'MISMATCH', who: 'ann' } as const
+      const key = { downstream: 'warehouse', attempt: 0, kind: 'MISMATCH', who: { name: 'ann' } } as const
       return resolveAlarm(sql, { taskNo: 'order:gone', messageCodes: null, ...key, ...more })
     }
     theirs.add('order:gone')

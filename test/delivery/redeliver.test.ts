@@ -61,7 +61,7 @@ t.test('a receipt that overtakes a redelivery without force stays: HANDLED is fo
   await until('the receipt waits', async () => (await lockWaits(sql)) === 1)
   const again = redeliver(
     { sql, complete: another, handlers: story.handlers, wake: () => {} },
-    { taskNo, force: false, who: 'operator' },
+    { taskNo, force: false, who: { name: 'operator' } },
     async () => {}
   )
   await until('both wait', async () => (await lockWaits(sql)) === 2)

@@ -60,7 +60,7 @@ async function producer(t: Test): Promise<{ on: Stage; one: Process; admin: stri
     name: 'admin',
     scopes: [...scopes],
     messageCodes: null,
-    who: 'test'
+    who: { name: 'test' }
   })
   const call = caller(one.url, admin)
   for (const [whose, messageCode] of Object.entries({ mine: 'test.plain', theirs: 'test.receipt' })) {
@@ -91,7 +91,7 @@ t.test('what others posted is not there for a key of other message codes, by wha
     name: 'limited',
     scopes: [...scopes],
     messageCodes: ['test.plain'],
-    who: 'test'
+    who: { name: 'test' }
   })
   const [call, all] = [caller(one.url, key), caller(one.url, admin)]
   const before = await on.sql`select * from delivery order by task_id, downstream`
@@ -267,7 +267,7 @@ t.test(
       name: 'limited',
       scopes: [...scopes],
       messageCodes: ['test.plain'],
-      who: 'test'
+      who: { name: 'test' }
     })
     const [call, all] = [caller(one.url, key), caller(one.url, admin)]
     const plain = { messageCode: 'test.plain', messageBody: { n: 1 } }
@@ -357,7 +357,7 @@ t.test('a revoked key is a stranger to every process within five seconds', async
   const both = await Promise.all([start(t, env), start(t, env)])
   const made = await Promise.all(
     ['leaked', 'other'].map(name =>
-      createKey(on.sql, { name, scopes: ['tasks:read'], messageCodes: null, who: 'test' })
+      createKey(on.sql, { name, scopes: ['tasks:read'], messageCodes: null, who: { name: 'test' } })
     )
   )
   const [leaked, other] = made
@@ -365,7 +365,7 @@ t.test('a revoked key is a stranger to every process within five seconds', async
   const ask = async ({ url }: Process, key: string) => (await caller(url, key)('GET /tasks')).status
   for (const one of both) t.same([await ask(one, leaked.key), await ask(one, other.key)], [200, 200])
 
-  t.equal(await revokeKey(on.sql, { id: leaked.id, who: 'test' }), true)
+  t.equal(await revokeKey(on.sql, { id: leaked.id, who: { name: 'test' } }), true)
   const revoked = stopwatch(t)
   const late = await Promise.all(
     both.map(async one => {
@@ -394,7 +394,7 @@ t.test('a flood of made-up keys from one address keeps nobody out who has a key'
       name: `new ${n}`,
       scopes: ['tasks:read'],
       messageCodes: null,
-      who: 'test'
+      who: { name: 'test' }
     })
     t.equal(await ask(key), 200, 'never seen before')
     t.equal(await ask(key), 200)
@@ -408,7 +408,7 @@ t.test('KEY_PER_SECOND holds a key to its rate, and says when to come back', asy
   const on = await stage(t)
   if (!on) return
   const { url } = await start(t, { ...on.env, AUTH: 'on', ROLE: 'api', KEY_PER_SECOND: '3' })
-  const key = { scopes: ['tasks:write' as const], messageCodes: null, who: 'test' }
+  const key = { scopes: ['tasks:write' as const], messageCodes: null, who: { name: 'test' } }
   const [busy, calm] = [
     await createKey(on.sql, { ...key, name: 'busy' }),
     await createKey(on.sql, { ...key, name: 'calm' })
@@ -450,7 +450,7 @@ t.test('every act of an operator leaves a row that says who did what to whom', a
     name: 'another',
     scopes: ['tasks:write'],
     messageCodes: null,
-    who: 'test'
+    who: { name: 'test' }
   })
   const shop = caller(both[0].url, key)
   const acts: [act: string, perform: () => Promise<unknown>, row: object][] = [
@@ -621,15 +621,20 @@ t.test('every act of an operator leaves a row that says who did what to whom', a
       ]
     )
   ]
+  const [adminKey] = await sql`select id from api_key where name = 'admin'`
   for (const [act, perform, row] of acts) {
     const [last] = await sql<{ id: number }[]>`select coalesce(max(id), 0)::int as id from audit`
     await perform()
-    const rows = await sql`select who, what, target, detail, at from audit where id > ${last?.id ?? 0}`
+    const rows =
+      await sql`select who, key_id, what, target, detail, at from audit where id > ${last?.id ?? 0}`
     t.match([...rows], [row], act)
+    t.equal(rows[0]?.['key_id'], act.startsWith('key') ? null : adminKey?.['id'], `${act}: by which key`)
     t.equal(rows.length, 1, `${act}: one row`)
     if (act.startsWith('key')) t.equal(rows[0]?.['target'], id, act)
     if (act.includes('/outbox/')) t.equal(rows[0]?.['target'], rejected, act)
   }
+  const { audit } = (await call(`GET /audit?limit=200&keyId=${adminKey?.['id']}`)).body as { audit: object[] }
+  t.same(new Set(audit.map(row => (row as { keyId?: string }).keyId)), new Set([adminKey?.['id']]))
   const mayAct = Object.keys(access).filter(route => access[route]?.includes('ops:write' satisfies Scope))
   const told = new Set(acts.map(([act]) => act))
   t.same(

@@ -74,7 +74,7 @@ t.test('a key of other message codes is answered about the task of another as ab
   const { url } = await start(t, { ...on.env, AUTH: 'on' })
   const keys = await Promise.all(
     [null, ['test.plain']].map((messageCodes, n) =>
-      createKey(on.sql, { name: `key-${n}`, scopes: [...scopes], messageCodes, who: 'test' })
+      createKey(on.sql, { name: `key-${n}`, scopes: [...scopes], messageCodes, who: { name: 'test' } })
     )
   )
   const [admin, bound] = keys.map(({ key }) => async (method: string, path: string, body?: unknown) => {

@@ -161,9 +161,14 @@ t.test('no secret is in the log, an answer, a metric, a row, a job or what the d
     name: 'all',
     scopes: [...scopes],
     messageCodes: null,
-    who: 'test'
+    who: { name: 'test' }
   })
-  const { key: weak } = await createKey(sql, { name: 'weak', scopes: [], messageCodes: null, who: 'test' })
+  const { key: weak } = await createKey(sql, {
+    name: 'weak',
+    scopes: [],
+    messageCodes: null,
+    who: { name: 'test' }
+  })
   const heard: string[] = []
   const ask = async (target: string, init: RequestInit & { key?: string } = {}): Promise<number> => {
     const { key: with_ = key, ...more } = init
@@ -240,7 +245,7 @@ t.test('no secret is in the log, an answer, a metric, a row, a job or what the d
   const jobs = await held(client)
   client.disconnect()
 
-  await revokeKey(sql, { id, who: 'test' })
+  await revokeKey(sql, { id, who: { name: 'test' } })
   await redis.kill()
   await post('/tasks', { ...task, taskNo: 'without-redis' })
   await service.kill('SIGTERM')

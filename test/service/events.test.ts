@@ -27,7 +27,7 @@ t.test(
     if (!on) return
     const one = await start(t, { ...on.env, AUTH: 'on' })
     const keyFor = async (name: string, messageCodes: string[] | null) =>
-      await createKey(on.sql, { name, scopes: [...scopes], messageCodes, who: 'test' })
+      await createKey(on.sql, { name, scopes: [...scopes], messageCodes, who: { name: 'test' } })
     const [all, other] = [await keyFor('all', null), await keyFor('other', ['test.receipt'])]
     const call = (method: string, path: string, body?: object) =>
       fetch(`${one.url}${path}`, {
@@ -77,7 +77,7 @@ t.test('a hundred watch at most, and one who leaves makes room', async t => {
     name: 'all',
     scopes: [...scopes],
     messageCodes: null,
-    who: 'test'
+    who: { name: 'test' }
   })
   const heard = await Promise.all(Array.from({ length: 101 }, () => hear(one.url, key)))
   t.same(
@@ -91,7 +91,7 @@ t.test('a hundred watch at most, and one who leaves makes room', async t => {
     return again.answer.status === 200
   })
   t.equal((await post(one.url, 'x')).status, 401)
-  await revokeKey(on.sql, { id, who: 'test' })
+  await revokeKey(on.sql, { id, who: { name: 'test' } })
   await until('a revoked key hears nothing new', async () => (await hear(one.url, key)).answer.status === 401)
   for (const one of heard) one.stop()
 })

@@ -49,7 +49,7 @@ t.test('floods cost a bounded memory, and a producer with a key is served beside
     name: 'p',
     scopes: ['tasks:write'],
     messageCodes: null,
-    who: 'test'
+    who: { name: 'test' }
   })
   let posted = 0
   const served = async (): Promise<void> => {

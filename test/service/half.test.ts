@@ -185,7 +185,7 @@ t.test(
     const { on } = await halfStage(t)
     const one = await start(t, { ...on.env, AUTH: 'on' })
     const keyOf = async (name: string, scopes: Scope[], messageCodes: string[] | null) =>
-      (await createKey(on.sql, { name, scopes, messageCodes, who: 'test' })).key
+      (await createKey(on.sql, { name, scopes, messageCodes, who: { name: 'test' } })).key
     const shop = await keyOf('shop', ['tasks:write', 'tasks:read'], ['test.half'])
     const other = await keyOf('other', ['tasks:write', 'tasks:read', 'ops:write'], ['test.plain'])
     const person = await keyOf('person', ['ops:write'], null)

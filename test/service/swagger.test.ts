@@ -118,7 +118,7 @@ t.test('where keys are needed, Authorize takes one and the calls work', async t 
     name: 'operator',
     scopes: ['tasks:write', 'tasks:read'],
     messageCodes: null,
-    who: 'test'
+    who: { name: 'test' }
   })
   const seen = await opened(t, { DATABASE_URL: database, SECRET: secret, AUTH: 'on', DATA_DIR: folder(t) })
   if (!seen) return

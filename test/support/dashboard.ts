@@ -30,7 +30,7 @@ export async function failedTasks(t: Test, n: number) {
     EGRESS_ALLOW: new URL(downstream.url).host
   })
   const keyFor = async (name: string, some: readonly Scope[], messageCodes: string[] | null = null) =>
-    (await createKey(sql, { name, scopes: [...some], messageCodes, who: 'test' })).key
+    (await createKey(sql, { name, scopes: [...some], messageCodes, who: { name: 'test' } })).key
   const admin = await keyFor('ops-1', scopes)
   const call = async (method: string, path: string, body?: unknown, key = admin) => {
     const answer = await fetch(`${url}${path}`, {

@@ -345,11 +345,11 @@ export async function setup(t: Test, options: SetupOptions = {}): Promise<Story>
     redeliver: (taskNo, { force = false, downstream: name } = {}) =>
       redeliver(
         { sql, complete: record, handlers, wake: () => wake() },
-        { taskNo, force, who: 'operator', ...(name === undefined ? {} : { downstream: name }) },
+        { taskNo, force, who: { name: 'operator' }, ...(name === undefined ? {} : { downstream: name }) },
         async () => {}
       ),
     remove: taskNo =>
-      remove({ sql, complete: record, cancelled: stopped }, taskNo, 'operator', async () => {}),
+      remove({ sql, complete: record, cancelled: stopped }, taskNo, { name: 'operator' }, async () => {}),
     release: orderingKey =>
       releaseHeldKey(
         { sql, promote: succession.promote },

@@ -21,7 +21,14 @@ export function AuditPage() {
         columns={[
           { name: words.at, cell: row => <Time at={row.at} /> },
           { name: words.what, head: true, cell: row => <b>{row.what}</b> },
-          { name: words.who, cell: row => row.who },
+          {
+            name: words.who,
+            cell: row => (
+              <>
+                {row.who} {row.keyId === undefined ? null : <span class="quiet">{row.keyId}</span>}
+              </>
+            )
+          },
           { name: words.target, cell: row => <Target row={row} /> },
           {
             name: words.detail,
