@@ -238,6 +238,8 @@ export function isDataError(err: unknown): boolean {
 export const isTimeout = (err: unknown): boolean => ['57014', '55P03'].includes(sqlState(err))
 
 function sqlState(err: unknown): string {
-  const code = err instanceof Error ? (err as { code?: unknown }).code : undefined
-  return typeof code === 'string' ? code : ''
+  if (!(err instanceof Error)) return ''
+  const { code } = err as { code?: unknown }
+  // drizzle's own errors carry PostgreSQL's as their cause.
+  return typeof code === 'string' ? code : sqlState(err.cause)
 }
