@@ -125,7 +125,8 @@ async function compare(reads: Reads, claim: ClaimedRun, theirs: ReadonlySet<stri
     after = page.at(-1)?.taskId ?? after
   }
   let differs = 0
-  const unknownTaskNos: string[] = []
+  const before = new Set(claim.unknown)
+  const [stillUnknown, newlyUnknown] = [[] as string[], [] as string[]]
   let unknown = 0
   // Unknown taskNos of the last run lie before this window: `run` need not return them again.
   const taskNos = [...new Set([...theirs, ...(claim.isUnknownOpen ? claim.unknown : [])])]
@@ -134,7 +135,8 @@ async function compare(reads: Reads, claim: ClaimedRun, theirs: ReadonlySet<stri
     for (const one of await findNotHandled(reads, compared, part, '', atOnce)) {
       if (one.delivery === null || one.taskId === null) {
         unknown++
-        if (unknownTaskNos.length < mostNamed) unknownTaskNos.push(one.taskNo)
+        const named = before.has(one.taskNo) ? stillUnknown : newlyUnknown
+        if (named.length < mostNamed) named.push(one.taskNo)
         // Younger tasks are left to the next run.
       } else if (one.createdAt !== null && one.createdAt < to) {
         differs++
@@ -146,9 +148,10 @@ async function compare(reads: Reads, claim: ClaimedRun, theirs: ReadonlySet<stri
     missing,
     differs,
     unknown,
-    unknownTaskNos,
+    // Those of the last run first: their alarm stays while they are named.
+    unknownTaskNos: [...stillUnknown, ...newlyUnknown].slice(0, mostNamed),
     unknownAlarm: uuidv7(),
-    isUnknownNew: !claim.unknown.some(taskNo => unknownTaskNos.includes(taskNo)),
+    isUnknownNew: stillUnknown.length === 0,
     raise: [...wrong].flatMap(([taskId, attempt]) => (open.has(taskId) ? [] : { taskId, attempt })),
     // With more mismatches than are kept, an open one may be among those that were not kept.
     resolve: wrong.size < mostAlarms ? [...open].filter(taskId => !wrong.has(taskId)) : []

@@ -145,6 +145,22 @@ t.test(
   }
 )
 
+t.test('the alarm about unknown tasks stays while some of them are, however many others come', async t => {
+  const { sql, theirs, due, one, never } = await story(t)
+  const alarm = async () =>
+    (await sql`select task_id from alarm where kind = 'MISMATCH'`).map(row => String(row['task_id']))
+  theirs.add('order:gone')
+  await due()
+  await one.look(never)
+  const first = await alarm()
+  t.equal(first.length, 1)
+  theirs.clear()
+  for (let n = 0; n < 150; n++) theirs.add(`order:another-${n}`)
+  await due()
+  await one.look(never)
+  t.same(await alarm(), first)
+})
+
 t.test('the alarm about unknown tasks ends after a week, and others are a new alarm', async t => {
   const { sql, theirs, alarms, due, one, never } = await story(t)
   const again = async () => {
