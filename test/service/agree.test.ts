@@ -98,6 +98,11 @@ t.test('other alarm channels are warned about at start and by the doctor, withou
   const said = await doctor({ ...on.env, ALARM_CHANNELS: rule })
   t.match(said, /WARN {2}Processes +the alarm channels are ops \{"kinds":\["TLS"\]\} here and/)
   t.notMatch(said, /canary/)
+  t.match(
+    await doctor({ ...on.env, ROLE: 'api' }),
+    /WARN {2}Processes +the alarm channels are/,
+    'a setup without channels compares the others'
+  )
 })
 
 t.test('a channel that is renamed in a rolling deployment leaves its alarms to the new one', async t => {

@@ -11,7 +11,15 @@ interface Judged {
 /** `facts`: of this setup. Undefined: the processes are compared with each other. */
 export function judgeProcesses(nodes: readonly NodeFacts[], facts: SetupFacts | undefined): Judged {
   if (nodes.length === 0) return { level: 'ok', found: 'no process runs now' }
-  const [found] = facts ? disagreements(facts, nodes) : nodes.flatMap(one => disagreements(one, nodes))
+  const among = (pick: (one: NodeFacts) => Partial<SetupFacts>) =>
+    nodes.flatMap(one => disagreements(pick(one), nodes))
+  const [found] = facts
+    ? // A setup without the role dispatcher has no channels of its own.
+      [
+        ...disagreements(facts, nodes),
+        ...(facts.channels ? [] : among(({ channels }) => (channels ? { channels } : {})))
+      ]
+    : among(one => one)
   if (found) return complaints[found.what](found, found.nodes.join(', '))
   return {
     level: 'ok',
