@@ -145,12 +145,18 @@ type Begin<Native> = Database<Native>['begin']
 function inTurn<Native>(connection: object | undefined, begin: Begin<Native>): Begin<Native> {
   if (connection === undefined) return begin
   return async work => {
-    if (current.getStore() === connection)
-      throw new AdapterError(
-        'This is one connection, and the transaction that this work runs in has it. Pass a pool in its place.'
-      )
+    const turn: Turn = { connection, isOpen: true, around: current.getStore() }
+    for (let { around } = turn; around; { around } = around)
+      if (around.isOpen && around.connection === connection)
+        throw new AdapterError(
+          'This is one connection, and the transaction that this work runs in has it. Pass a pool in its place.'
+        )
     const before = latest.get(connection) ?? Promise.resolve()
-    const own = before.then(() => current.run(connection, () => begin(work)))
+    const own = before
+      .then(() => current.run(turn, () => begin(work)))
+      .finally(() => {
+        turn.isOpen = false
+      })
     latest.set(
       connection,
       own.catch(() => {})
@@ -160,8 +166,14 @@ function inTurn<Native>(connection: object | undefined, begin: Begin<Native>): B
 }
 /** The latest transaction of each single connection. It never rejects. */
 const latest = new WeakMap<object, Promise<unknown>>()
-/** The single connection of the current transaction: a transaction that waits for its own end would wait for ever. */
-const current = new AsyncLocalStorage<object>()
+/** A transaction on a single connection, and the one that its work runs in. */
+interface Turn {
+  connection: object
+  isOpen: boolean
+  around: Turn | undefined
+}
+/** A transaction that waits for its own end would wait for ever. What a work has started, such as a timer, keeps it after that end. */
+const current = new AsyncLocalStorage<Turn>()
 
 async function inTransaction<Result>(
   statement: (text: string) => Promise<void>,

@@ -10,20 +10,29 @@ t.setTimeout(120_000)
 t.test('PostgreSQL', async t => {
   const bank = await postgresBank(t)
   const client = new pg.Client({ connectionString: bank.url })
-  await client.connect()
-  t.teardown(() => client.end())
-  await stories(t, bank, () => fromPg(client))
+  const second = new pg.Client({ connectionString: bank.url })
+  for (const one of [client, second]) {
+    await one.connect()
+    t.teardown(() => one.end())
+  }
+  await stories(t, bank, () => fromPg(client), fromPg(second))
 })
 
 t.test('MariaDB', async t => {
   const bank = await mariadbBank(t)
   if (!bank) return
   const connection = await mysql.createConnection(bank.url)
-  t.teardown(() => connection.end())
-  await stories(t, bank, () => fromMysql2(connection))
+  const second = await mysql.createConnection(bank.url)
+  for (const one of [connection, second]) t.teardown(() => one.end())
+  await stories(t, bank, () => fromMysql2(connection), fromMysql2(second))
 })
 
-async function stories(t: Test, bank: Bank, single: () => Database<unknown>): Promise<void> {
+async function stories(
+  t: Test,
+  bank: Bank,
+  single: () => Database<unknown>,
+  another: Database<unknown>
+): Promise<void> {
   const receive = receiver({ secrets: [secret], db: single(), consumer: 'points' })
   const send = async (id: string, work: (native: unknown) => Promise<unknown>) => {
     const { headers, body } = signed(id)
@@ -72,5 +81,20 @@ async function stories(t: Test, bank: Bank, single: () => Database<unknown>): Pr
       { name: 'AdapterError', message: /Pass a pool/ }
     )
     t.equal(await db.begin(async () => 'free'), 'free')
+    await t.rejects(
+      db.begin(() => another.begin(() => db.begin(async () => {}))),
+      { name: 'AdapterError', message: /Pass a pool/ }
+    )
+  })
+
+  await t.test('what a work has started is free of its transaction after the end of it', async t => {
+    const db = single()
+    const ended = door()
+    let later: Promise<string> | undefined
+    await db.begin(async () => {
+      later = ended.opened.then(() => db.begin(async () => 'free'))
+    })
+    ended.open()
+    t.equal(await later, 'free')
   })
 }
