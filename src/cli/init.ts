@@ -121,7 +121,7 @@ const npmFiles = ['package.json', 'package-lock.json', 'node_modules']
  */
 function typeOf(folder: string, there: Description | undefined): string | undefined {
   const hasFiles = readdirSync(folder).some(name => !name.startsWith('.') && !npmFiles.includes(name))
-  return there?.type ?? (there && hasFiles ? undefined : 'module')
+  return there?.type ?? (hasFiles ? undefined : 'module')
 }
 
 /** Writes the project's package.json. Existing entries stay. */

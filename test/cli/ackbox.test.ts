@@ -188,6 +188,15 @@ t.test('init leaves a program of CommonJS running: its package.json gets no type
   t.equal(spawnSync(process.execPath, ['server.js'], { cwd: project }).status, 0)
   t.match(await ackbox(['handlers'], project), { code: 0, err: '', out: /hello\.mts +greeter/ })
 
+  const part = folder(t)
+  writeFileSync(path.join(part, 'server.js'), "require('node:fs')")
+  t.match(await ackbox(['init'], part), { code: 0, err: '' })
+  t.equal(
+    spawnSync(process.execPath, ['server.js'], { cwd: part }).status,
+    0,
+    'nor one without a package.json'
+  )
+
   const empty = folder(t)
   writeFileSync(path.join(empty, 'package.json'), '{"dependencies":{"ackbox":"file:x.tgz"}}')
   writeFileSync(path.join(empty, 'package-lock.json'), '{}')
