@@ -37,8 +37,11 @@ const channelsEntry = (channels: AlarmChannels): string => channelsMark + JSON.s
 const readChannels = (entry: string): AlarmChannels =>
   JSON.parse(entry.slice(channelsMark.length)) as AlarmChannels
 
-/** Records that this process lives. Removes processes that have been silent for an hour. */
-export async function writeNode(sql: Sql, node: NodeFacts): Promise<void> {
+/**
+ * Records that this process lives. Removes processes that have been silent for an hour. False: the row lacks `handles`, since another
+ * process has removed it.
+ */
+export async function writeNode(sql: Sql, node: NodeFacts): Promise<boolean> {
   const {
     id,
     roles,
@@ -52,7 +55,7 @@ export async function writeNode(sql: Sql, node: NodeFacts): Promise<void> {
     yielded = []
   } = node
   const entries = handles && [...handles, ...(channels ? [channelsEntry(channels)] : [])]
-  await sql`
+  const [row] = await sql<[{ isWhole: boolean }]>`
     with gone as (delete from node where seen_at < now() - interval '1 hour')
     insert into node (id, roles, version, seen_at, secrets, queue, handlers, handles, reached, yielded)
     values (${id}, ${roles}, ${version}, now(), ${secrets ? textArray(secrets) : null}::text[], ${queue}, ${handlers},
@@ -60,7 +63,9 @@ export async function writeNode(sql: Sql, node: NodeFacts): Promise<void> {
     on conflict (id) do update set roles = excluded.roles, version = excluded.version, seen_at = now(),
       secrets = excluded.secrets, queue = excluded.queue, handlers = excluded.handlers,
       -- Only the first writing of a process brings them.
-      handles = coalesce(excluded.handles, node.handles), reached = excluded.reached, yielded = excluded.yielded`
+      handles = coalesce(excluded.handles, node.handles), reached = excluded.reached, yielded = excluded.yielded
+    returning handles is not null as "isWhole"`
+  return row.isWhole
 }
 
 /** The processes that live. */

@@ -135,7 +135,7 @@ export function presence({ sql, node, owner, version, reach, ...options }: Prese
   const handles = [...options.registry.handlers.values()].flatMap(({ messageCode, downstreams }) =>
     downstreams.map(({ name }) => handlesEntry(messageCode, name))
   )
-  const announce = (more: Pick<NodeFacts, 'handles'> = {}): Promise<void> =>
+  const announce = (more: Pick<NodeFacts, 'handles'> = {}): Promise<boolean> =>
     writeNode(sql, {
       id: node,
       roles,
@@ -154,7 +154,10 @@ export function presence({ sql, node, owner, version, reach, ...options }: Prese
         )
       await Promise.all([announce({ handles }), owner.join()])
     },
-    announce: () => announce(),
+    async announce() {
+      // After an outage of an hour.
+      if (!(await announce())) await announce({ handles })
+    },
     async leave() {
       await Promise.allSettled([removeNode(sql, node), owner.leave()])
     }

@@ -28,6 +28,16 @@ t.test('who beats is alive for 15 s, who leaves is gone at once', async t => {
   )
 })
 
+t.test('a process whose row was removed during an outage hears that its handlers are missing', async t => {
+  const { sql } = await testDb(t)
+  const one = { id: 'a', roles: 'worker', version: '1' }
+  t.equal(await writeNode(sql, { ...one, handles: ['order.paid warehouse'] }), true)
+  t.equal(await writeNode(sql, one), true)
+  await removeNode(sql, 'a')
+  t.equal(await writeNode(sql, one), false)
+  t.equal(await writeNode(sql, { ...one, handles: [] }), true)
+})
+
 t.test('a pause is kept with who asked first, until somebody resumes', async t => {
   const { sql } = await testDb(t)
   await pause(sql, 'warehouse', { name: 'ann' })
