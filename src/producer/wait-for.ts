@@ -16,6 +16,7 @@ export async function waitFor(
   let failures = 0
   for (;;) {
     const leftMs = Math.max(0, end - performance.now())
+    const askedAt = performance.now()
     const asked = await ask(Math.min(longestS, Math.max(1, Math.ceil(leftMs / 1_000)))).catch(
       (err: unknown) => {
         if (err instanceof AckboxError) return err
@@ -34,7 +35,7 @@ export async function waitFor(
     failures = 0
     const isOver = asked.status !== 'SENDING' && asked.status !== 'PREPARED'
     if (isOver || performance.now() >= end) return asked
-    // The API delays the answer for a SENDING task, but not for a half message.
-    if (asked.status === 'PREPARED') await sleep(Math.min(500, leftMs), signal)
+    // The API delays the answer for a SENDING task, but not for a half message, nor while its process stops.
+    if (performance.now() - askedAt < 500) await sleep(Math.min(500, leftMs), signal)
   }
 }

@@ -58,6 +58,14 @@ t.test('waiting goes on after requests that ended badly, until its own time is o
   for (const { path } of fake.seen)
     t.ok(Number(/timeout=(\d+)$/.exec(path)?.[1]) < 30, `${path}: no proxy ends it as idle`)
 
+  const asked = fake.seen.length
+  fake.script = (_, response) => answer(response, 200, { taskNo: 'x', status: 'SENDING' })
+  t.match(await ackbox.waitFor('x', { timeoutMs: 600 }), { status: 'SENDING' })
+  t.ok(
+    fake.seen.length - asked <= 3,
+    'a process that stops answers at once, and is not asked without a pause'
+  )
+
   fake.script = (_, response) => answer(response, 503, 'busy')
   await t.rejects(ackbox.waitFor('x', { timeoutMs: 300 }), { name: 'AckboxError', status: 503 })
   const before = fake.seen.length
