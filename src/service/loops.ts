@@ -187,6 +187,7 @@ function retention({ config, sql, node, log, signal }: LoopsOptions): () => Prom
   let after: string | null = null
   let afterKey: OrderingKey | null = null
   let dropAt = -Infinity
+  let isLater = false
   return async () => {
     const partitions = await listPartitions(sql)
     await makePartitions(sql, partitions)
@@ -195,8 +196,8 @@ function retention({ config, sql, node, log, signal }: LoopsOptions): () => Prom
     const { removed, next } = await removeOld(sql, days, retentionBatch, after, archive, whole)
     after = next
     if (removed > 0) log.info({ removed }, 'retention.removed')
-    let isLater = false
     if (next === null && performance.now() >= dropAt) {
+      isLater = false
       for (const partition of partitions.filter(({ high }) => high <= oldest)) {
         if (signal.aborted) return 0
         const became = await tendPartition(sql, partition, retentionBatch, signal)
