@@ -88,9 +88,12 @@ const close = (question: Asked | null): void => {
   if (openQuestion.value === question) openQuestion.value = null
 }
 
+/** The page that the question is about is left. */
+export const closeQuestion = (): void => close(openQuestion.value)
+
 // No question of one key is shown to another, nor asked later.
 currentKey.subscribe(() => {
-  openQuestion.value = null
+  closeQuestion()
   lastId++
 })
 

@@ -2,8 +2,8 @@ import { signal } from '@preact/signals'
 import { render } from 'preact'
 import { useEffect, useRef, useState } from 'preact/hooks'
 import { readSession } from './api.ts'
-import { Question, Said, say } from './acts.tsx'
-import { focusNextHeading } from './focus.ts'
+import { closeQuestion, Question, Said, say } from './acts.tsx'
+import { focusHeadingIfLost, focusNextHeading } from './focus.ts'
 import { Failed, Link } from './parts.tsx'
 import { AlarmsPage } from './pages/alarms.tsx'
 import { AuditPage } from './pages/audit.tsx'
@@ -172,6 +172,7 @@ function Help({ pages: mine, close }: { pages: readonly PageName[]; close: () =>
 }
 
 addEventListener('popstate', () => {
+  closeQuestion()
   here.value = new URL(location.href)
   focusNextHeading()
 })

@@ -17,7 +17,7 @@ export function askSettle(
 ): void {
   const words = texts.value.task
   ask({
-    title: downstream === undefined ? words.settle : `${words.settle}: ${downstream}`,
+    title: `${words.settle}: ${downstream === undefined ? taskNo : `${taskNo} · ${downstream}`}`,
     text: (
       <>
         <p>{words.sureSettle}</p>
@@ -68,7 +68,7 @@ export function TaskActs({
           onClick={() => {
             const force = { current: !has('FAILED') }
             ask({
-              title: words.redeliver,
+              title: `${words.redeliver}: ${task.taskNo}`,
               text: (
                 <>
                   <p>{has('FAILED') ? words.sureRedeliver : words.sureAgain}</p>
@@ -109,6 +109,7 @@ export function TaskActs({
         <AskAct
           kind="danger"
           name={words.remove}
+          about={task.taskNo}
           sure={words.sureDelete}
           run={() => remove(path).then(reload)}
         />
