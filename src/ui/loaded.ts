@@ -101,17 +101,18 @@ function useReader<Value>(
       )
     }
     const stop = onChanges(listener)
-    const timer =
-      everyMs === undefined
-        ? undefined
-        : setInterval(() => {
-            if (!document.hidden && session.value.signedIn) void readAgain()
-          }, everyMs)
     return () => {
       stop()
       clearTimeout(soon)
-      clearInterval(timer)
     }
+  }, [key])
+  // Apart from the listener, as its end must not drop a change that was just heard.
+  useEffect(() => {
+    if (everyMs === undefined) return
+    const timer = setInterval(() => {
+      if (!document.hidden && session.value.signedIn) void readAgain()
+    }, everyMs)
+    return () => clearInterval(timer)
   }, [key, everyMs])
   return { value: state.value, error: state.error, read: readAgain }
 }

@@ -1,4 +1,5 @@
 // The page of a task, and the overview, while other things change and while the server does not answer.
+import type { Route } from 'playwright-core'
 import t from 'tap'
 import { failedTasks, signIn } from '../support/dashboard.ts'
 import { until } from '../support/until.ts'
@@ -27,6 +28,50 @@ t.test('what the pages say is what is so now', async t => {
     await page.clock.fastForward(10_000)
     await page.locator('.waits', { hasText: 'plain has been paused' }).waitFor()
     await call('POST', '/downstreams/plain/resume')
+  })
+
+  /** A stream whose first event is this change. The page connects again after it has handled the change. */
+  const streamOf = async (change: object) => {
+    let connections = 0
+    await page.route('**/events?*', async route => {
+      if (++connections > 1) return
+      const body = `retry: 1\n\nevent: changed\ndata: ${JSON.stringify([change])}\n\n`
+      await route.fulfill({ status: 200, contentType: 'text/event-stream', body })
+    })
+    return { handled: () => until('the change was handled', () => connections > 1) }
+  }
+
+  await t.test('a change that comes with the end of a task is read', async () => {
+    await signIn(page, url, on.admin)
+    const reading: Route[] = []
+    await page.route('**/tasks/order-0', route => {
+      reading.push(route)
+    })
+    const stream = await streamOf({ kind: 'task', taskNo: 'order-0' })
+    await page.goto(`${url}/ui/task?no=order-0`)
+    await stream.handled()
+    await until('it is read', () => reading.length === 1)
+    await reading[0]?.continue()
+    await until('it is read again', () => reading.length === 2)
+    await reading[1]?.continue()
+    await page.unroute('**/tasks/order-0')
+    await page.unroute('**/events?*')
+  })
+
+  await t.test('the page of a task is not read again for failures of other tasks', async t => {
+    await signIn(page, url, on.admin)
+    let reads = 0
+    page.on('request', request => {
+      if (request.url() === `${url}/tasks/order-0`) reads++
+    })
+    const stream = await streamOf({ kind: 'failure', messageCode: 'test.plain', downstream: 'plain' })
+    await page.goto(`${url}/ui/task?no=order-0`)
+    await page.locator('.timeline').waitFor()
+    await stream.handled()
+    await page.clock.fastForward(5_000)
+    await page.evaluate("fetch('/session').then(answer => answer.text())")
+    t.equal(reads, 1)
+    await page.unroute('**/events?*')
   })
 
   await t.test('a bulk redelivery is told on the page of each task that it took', async () => {

@@ -51,7 +51,7 @@ export function TaskPage() {
   const taskNo = param('no')
   // Why it waits depends on other tasks, pauses and processes, whose changes are not changes of this task.
   const loaded = useLoaded(`task ${taskNo}`, () => read(taskNo), {
-    kinds: ['task', 'audit', 'failure'],
+    kinds: ['task', 'audit'],
     everyMs: 10_000,
     while: ({ task }) => task.status === 'PREPARED' || task.deliveries.some(one => one.status === 'SENDING')
   })
