@@ -1,7 +1,7 @@
 // Buttons for changes, the question before a change, and the message about its result.
 import { signal } from '@preact/signals'
 import type { ComponentChildren } from 'preact'
-import { useEffect, useRef, useState } from 'preact/hooks'
+import { useEffect, useLayoutEffect, useRef, useState } from 'preact/hooks'
 import { focusHeadingIfLost, isFocusLost } from './focus.ts'
 import { Failed } from './parts.tsx'
 import type { LoadedList } from './loaded.ts'
@@ -142,14 +142,18 @@ export function Question() {
   const { value } = openQuestion
   const { signedIn } = session.value
   // An open modal would make the sign-in form inert. The question stays in the closed dialog until a sign-in.
-  useEffect(() => {
-    const isShown = value !== null && signedIn
-    if (isShown && !ref.current?.open) ref.current?.showModal()
-    if (!isShown && ref.current?.open) {
-      ref.current.close()
-      if (signedIn) focusHeadingIfLost()
-    }
+  useLayoutEffect(() => {
+    if (value === null || !signedIn) return
+    ref.current?.showModal()
+    return () => ref.current?.close()
   }, [value, signedIn])
+  // The button that asked may be gone by then.
+  useEffect(() => {
+    if (value === null) return
+    return () => {
+      if (session.value.signedIn) focusHeadingIfLost()
+    }
+  }, [value])
   return (
     <dialog ref={ref} onCancel={() => close(value)} aria-labelledby="question">
       {value ? <Asking key={value.id} question={value} /> : null}
@@ -163,6 +167,7 @@ function Asking({ question }: { question: Asked }) {
   const [busy, setBusy] = useState(false)
   const { title, field } = question
   const confirm = async (): Promise<void> => {
+    if (busy) return
     setBusy(true)
     try {
       await question.run(text, () => isOpen(question))
@@ -200,7 +205,7 @@ function Asking({ question }: { question: Asked }) {
         <button type="button" onClick={() => close(question)}>
           {busy ? texts.value.common.close : texts.value.common.cancel}
         </button>
-        <button type="submit" class={question.danger ? 'danger' : 'main'} disabled={busy}>
+        <button type="submit" class={question.danger ? 'danger' : 'main'} aria-disabled={busy}>
           {question.confirm}
         </button>
       </div>
@@ -230,21 +235,22 @@ function copySelected(text: string): boolean {
 
 /** The end of an incomplete list: a note if it is partial, and a button for the next page. */
 export function More<Row>({ of: { value, more } }: { of: LoadedList<Row> }) {
-  const [isPressed, setPressed] = useState(false)
+  const [presses, setPresses] = useState(0)
   const end = useRef<HTMLParagraphElement>(null)
   const isWhole = value !== undefined && value.nextCursor === undefined
+  // Without a scroll: the reader goes on at the first new row.
   useEffect(() => {
-    if (isWhole && isPressed && isFocusLost()) end.current?.focus()
-  }, [isWhole])
-  const press = (): Promise<void> => {
-    setPressed(true)
-    return more()
+    if (presses > 0 && isFocusLost()) end.current?.focus({ preventScroll: true })
+  }, [presses])
+  const press = async (): Promise<void> => {
+    await more()
+    setPresses(before => before + 1)
   }
   return (
     <>
       {value?.partial ? <p class="quiet">{texts.value.common.partial}</p> : null}
       {value?.nextCursor === undefined ? null : <Act run={press}>{texts.value.common.more}</Act>}
-      {isWhole && isPressed ? (
+      {isWhole && presses > 0 ? (
         <p ref={end} class="quiet" tabIndex={-1}>
           {texts.value.common.whole}
         </p>

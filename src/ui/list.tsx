@@ -51,7 +51,7 @@ export function Rows<Row>({ title, loaded, ...table }: ListProps<Row>) {
           {rows.length === 0 && nextCursor !== undefined ? null : (
             <Table label={title} rows={rows} {...table} />
           )}
-          <More of={loaded} />
+          <More key={loaded.key} of={loaded} />
         </>
       )}
     </Shown>

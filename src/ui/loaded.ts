@@ -7,7 +7,8 @@ import { session } from './state.ts'
 export interface Loaded<Value> {
   value: Value | undefined
   error: Error | undefined
-  reload: () => void
+  /** Resolves after the end of a read that begins now or later. */
+  reload: () => Promise<void>
 }
 interface Again<Value> {
   kinds?: Change['kind'][]
@@ -25,11 +26,11 @@ export function useLoaded<Value>(
   read: () => Promise<Value>,
   again: Again<Value> = {}
 ): Loaded<Value> {
-  const { read: readAgain, ...loaded } = useReader(key, read, again)
-  return { ...loaded, reload: () => void readAgain() }
+  return useReader(key, read, again)
 }
 
 export interface LoadedList<Row> extends Loaded<Listed<Row>> {
+  key: string
   /** Reads one more page. */
   more: () => Promise<void>
 }
@@ -42,14 +43,14 @@ export function useList<Row>(
 ): LoadedList<Row> {
   const shown = useRef({ key, pages: pagesOf(key) })
   if (shown.current.key !== key) shown.current = { key, pages: pagesOf(key) }
-  const { read, ...loaded } = useReader(key, () => readPages(ask, shown.current.pages, size), again)
+  const loaded = useReader(key, () => readPages(ask, shown.current.pages, size), again)
   return {
     ...loaded,
-    reload: () => void read(),
+    key,
     more: async () => {
       shown.current.pages++
       keepPages(shown.current)
-      await read()
+      await loaded.reload()
     }
   }
 }
@@ -67,7 +68,7 @@ function useReader<Value>(
   key: string,
   read: () => Promise<Value>,
   { kinds = [], ...again }: Again<Value>
-): Omit<Loaded<Value>, 'reload'> & { read: () => Promise<void> } {
+): Loaded<Value> {
   const [state, setState] = useState<{ key: string; value?: Value; error?: Error }>({ key })
   const isOver = state.value !== undefined && again.while?.(state.value) === false
   const everyMs = isOver ? undefined : again.everyMs
@@ -86,7 +87,7 @@ function useReader<Value>(
     void opened.read()
     return opened.stop
   }, [key])
-  const readAgain = async (): Promise<void> => await reader.current?.read()
+  const reload = async (): Promise<void> => await reader.current?.read()
   useEffect(() => {
     // Many changes at once cause one read, and a slow server gets fewer reads.
     let soon: ReturnType<typeof setTimeout> | undefined
@@ -95,7 +96,7 @@ function useReader<Value>(
       soon ??= setTimeout(
         () => {
           soon = undefined
-          void readAgain()
+          void reload()
         },
         Math.min(5_000, Math.max(300, reader.current?.tookMs() ?? 0))
       )
@@ -110,9 +111,9 @@ function useReader<Value>(
   useEffect(() => {
     if (everyMs === undefined) return
     const timer = setInterval(() => {
-      if (!document.hidden && session.value.signedIn) void readAgain()
+      if (!document.hidden && session.value.signedIn) void reload()
     }, everyMs)
     return () => clearInterval(timer)
   }, [key, everyMs])
-  return { value: state.value, error: state.error, read: readAgain }
+  return { value: state.value, error: state.error, reload }
 }

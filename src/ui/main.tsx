@@ -82,6 +82,11 @@ function App() {
     else stopListening()
   }, [signedIn, taskNo, name === undefined])
   useEffect(() => stopListening, [])
+  const wasSignedIn = useRef(signedIn)
+  useEffect(() => {
+    if (signedIn && !wasSignedIn.current) focusHeadingIfLost()
+    wasSignedIn.current = signedIn
+  }, [signedIn])
   // On a phone the menu is wider than the screen, so the current page is scrolled into view.
   useEffect(() => {
     document.querySelector('nav [aria-current]')?.scrollIntoView({ block: 'nearest', inline: 'center' })

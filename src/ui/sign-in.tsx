@@ -1,5 +1,5 @@
 // The sign-in form, the choices of language and theme, and the sign-out.
-import { useState } from 'preact/hooks'
+import { useEffect, useRef, useState } from 'preact/hooks'
 import { post, remove } from './api.ts'
 import { say } from './acts.tsx'
 import { focusNextHeading } from './focus.ts'
@@ -56,6 +56,13 @@ export function SignOut() {
 export function SignIn({ ended = false }: { ended?: boolean }) {
   const [error, setError] = useState<Error>()
   const [key, setKey] = useState('')
+  const input = useRef<HTMLInputElement>(null)
+  useEffect(() => {
+    document.title = `${texts.value.signIn.title} · Ackbox`
+  })
+  useEffect(() => {
+    if (ended) input.current?.focus()
+  }, [])
   return (
     <main class="sign-in">
       <form
@@ -77,6 +84,7 @@ export function SignIn({ ended = false }: { ended?: boolean }) {
         <label class="field">
           {texts.value.signIn.key}
           <input
+            ref={input}
             type="password"
             autocomplete="current-password"
             required

@@ -166,7 +166,7 @@ t.test('the session of a page that stays open', async t => {
       button.click()
     })
     await page.locator('pre', { hasText: 'ack_' }).first().waitFor()
-    await page.locator('form.card button:enabled').waitFor()
+    await page.locator('form.card button[type=submit][aria-disabled=false]').waitFor()
     t.same(await scopesOf('twice'), [{ scopes: ['tasks:read'], message_codes: null }])
     await keyName.fill('next')
     await page.getByRole('button', { name: 'Make a key' }).click()

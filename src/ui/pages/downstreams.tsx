@@ -181,7 +181,7 @@ function LastError({ of }: { of: Row['lastError'] }) {
   )
 }
 
-function Switch({ row, reload }: { row: Row; reload: () => void }) {
+function Switch({ row, reload }: { row: Row; reload: () => Promise<void> }) {
   const words = texts.value.downstreams
   const path = `/downstreams/${encodeURIComponent(row.name)}`
   if (row.pausedAt !== undefined)
@@ -201,7 +201,7 @@ function Switch({ row, reload }: { row: Row; reload: () => void }) {
 }
 
 /** An empty field removes the limit that was set. Then the handler's limit is in force. */
-function Limits({ row, reload }: { row: Row; reload: () => void }) {
+function Limits({ row, reload }: { row: Row; reload: () => Promise<void> }) {
   const words = texts.value.downstreams
   const title = `${words.changeLimits}: ${row.name}`
   const change = (): void => {
@@ -237,7 +237,7 @@ function Limits({ row, reload }: { row: Row; reload: () => void }) {
         )
         if (Object.keys(limits).length > 0)
           await patch(`/downstreams/${encodeURIComponent(row.name)}`, limits)
-        reload()
+        await reload()
       }
     })
   }

@@ -161,7 +161,7 @@ export function askRedeliver(
   return askLater(counted())
 }
 
-function GroupCard({ group, reload }: { group: Group; reload: () => void }) {
+function GroupCard({ group, reload }: { group: Group; reload: () => Promise<void> }) {
   const words = texts.value.failures
   const {
     fingerprint,

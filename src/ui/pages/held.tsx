@@ -169,7 +169,7 @@ function RejectedRows() {
   )
 }
 
-function Release({ row, reload }: { row: HeldKey; reload: () => void }) {
+function Release({ row, reload }: { row: HeldKey; reload: () => Promise<void> }) {
   const words = texts.value.held
   const path = `/keys/${encodeURIComponent(row.downstream)}/${encodeURIComponent(row.orderingKey)}/release`
   return (
@@ -183,7 +183,13 @@ function Release({ row, reload }: { row: HeldKey; reload: () => void }) {
 }
 
 /** Ends the FAILED head permanently. After a release instead, it stays FAILED and can be redelivered out of order. */
-function Skip({ row: { downstream, orderingKey, head }, reload }: { row: HeldKey; reload: () => void }) {
+function Skip({
+  row: { downstream, orderingKey, head },
+  reload
+}: {
+  row: HeldKey
+  reload: () => Promise<void>
+}) {
   const words = texts.value.held
   if (!head) return null
   return (
@@ -199,7 +205,7 @@ function Skip({ row: { downstream, orderingKey, head }, reload }: { row: HeldKey
           run: async reason => {
             const path = `/tasks/${encodeURIComponent(head.taskNo)}/settle`
             await post(path, { status: 'DELETED', downstream, reason: `${reason} (${orderingKey})` })
-            reload()
+            await reload()
           }
         })
       }
@@ -218,7 +224,7 @@ function Blocks({ blocker: { taskNo, status, orderingKey } }: { blocker: NonNull
   )
 }
 
-function RejectedActs({ row, reload }: { row: Rejected; reload: () => void }) {
+function RejectedActs({ row, reload }: { row: Rejected; reload: () => Promise<void> }) {
   const words = texts.value.held
   return (
     <div class="acts">

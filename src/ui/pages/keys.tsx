@@ -38,7 +38,7 @@ export function KeysPage() {
       <Make
         made={one => {
           setMade(before => [one, ...before])
-          loaded.reload()
+          void loaded.reload()
         }}
       />
       <Shown loaded={loaded}>
@@ -134,7 +134,7 @@ function Make({ made }: { made: (one: Made) => void }) {
         ))}
       </fieldset>
       <Field name={ownCodes ? words.codesHintBound : words.codesHint} value={codes} set={setCodes} />
-      <button type="submit" class="main" disabled={busy}>
+      <button type="submit" class="main" aria-disabled={busy}>
         {words.make}
       </button>
     </form>

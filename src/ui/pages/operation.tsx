@@ -146,7 +146,9 @@ function Deliveries({ id, counts }: { id: string; counts: string | undefined }) 
     listOf<'deliveries', Taken>('deliveries', `/operations/${encodeURIComponent(id)}/deliveries`),
     { everyMs: 5_000 }
   )
-  useEffect(loaded.reload, [counts])
+  useEffect(() => {
+    void loaded.reload()
+  }, [counts])
   return (
     <List
       title={words.operation.list}

@@ -5,7 +5,7 @@ import type { Task } from '../shapes.ts'
 import { may, texts } from '../state.ts'
 
 /** An open half message, with the actions to commit, roll back or check it in place of its producer. */
-export function Prepared({ task, reload }: { task: Task; reload: () => void }) {
+export function Prepared({ task, reload }: { task: Task; reload: () => Promise<void> }) {
   const { prepared } = task
   if (!prepared || task.status !== 'PREPARED') return null
   const path = `/tasks/${encodeURIComponent(task.taskNo)}`

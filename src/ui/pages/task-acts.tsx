@@ -13,7 +13,7 @@ export function askSettle(
   { taskNo }: Task,
   changed: readonly Delivery[],
   downstream: string | undefined,
-  reload: () => void
+  reload: () => Promise<void>
 ): void {
   const words = texts.value.task
   ask({
@@ -38,7 +38,7 @@ export function askSettle(
         reason,
         ...(downstream === undefined ? {} : { downstream })
       })
-      reload()
+      await reload()
     }
   })
 }
@@ -51,7 +51,7 @@ export function TaskActs({
 }: {
   task: Task
   edit: (() => void) | undefined
-  reload: () => void
+  reload: () => Promise<void>
 }) {
   const words = texts.value.task
   const path = `/tasks/${encodeURIComponent(task.taskNo)}`
@@ -87,7 +87,7 @@ export function TaskActs({
               confirm: words.redeliver,
               run: async () => {
                 await post(`${path}/redeliver`, force.current ? { force: true } : {})
-                reload()
+                await reload()
               }
             })
           }}

@@ -5,7 +5,7 @@ import type { Task } from '../shapes.ts'
 import { go, may, texts } from '../state.ts'
 
 /** A list of tasks, with the actions on each task. */
-export function TaskList({ tasks, reload }: { tasks: readonly Task[]; reload: () => void }) {
+export function TaskList({ tasks, reload }: { tasks: readonly Task[]; reload: () => Promise<void> }) {
   const words = texts.value.tasks
   return (
     <Table
@@ -58,7 +58,7 @@ const mayWrite = (): boolean => may('ops:write') || may('tasks:write')
 const mayRedeliver = (task: Task): boolean =>
   mayWrite() && task.deliveries.some(one => one.status === 'FAILED')
 
-function askRedeliver({ taskNo }: Task, reload: () => void): void {
+function askRedeliver({ taskNo }: Task, reload: () => Promise<void>): void {
   const words = texts.value.task
   ask({
     title: `${words.redeliver}: ${taskNo}`,
@@ -66,12 +66,12 @@ function askRedeliver({ taskNo }: Task, reload: () => void): void {
     confirm: words.redeliver,
     run: async () => {
       await post(`/tasks/${encodeURIComponent(taskNo)}/redeliver`)
-      reload()
+      await reload()
     }
   })
 }
 
-function RowActs({ task, reload }: { task: Task; reload: () => void }) {
+function RowActs({ task, reload }: { task: Task; reload: () => Promise<void> }) {
   const words = texts.value.task
   const { taskNo } = task
   return (

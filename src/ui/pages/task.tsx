@@ -135,7 +135,7 @@ function CopiedFrom({ task }: { task: Task }) {
   )
 }
 
-function DeliveryCard({ task, of, reload }: { task: Task; of: Delivery; reload: () => void }) {
+function DeliveryCard({ task, of, reload }: { task: Task; of: Delivery; reload: () => Promise<void> }) {
   const words = texts.value.task
   const path = `/tasks/${encodeURIComponent(task.taskNo)}`
   const mayWrite = may('ops:write') || may('tasks:write')
@@ -234,7 +234,7 @@ function Redeliver({
   path: string
   downstream: string
   isHandled?: boolean
-  reload: () => void
+  reload: () => Promise<void>
 }) {
   const words = texts.value.task
   const act = (): void =>
@@ -244,7 +244,7 @@ function Redeliver({
       confirm: words.redeliver,
       run: async () => {
         await post(`${path}/redeliver`, { downstream, ...(isHandled ? { force: true } : {}) })
-        reload()
+        await reload()
       }
     })
   return (

@@ -100,7 +100,7 @@ export function TasksPage() {
             <>
               <RedeliverAll rows={rows} filter={redeliverFilter(parsed, now.value)} />
               <TaskList tasks={rows} reload={loaded.reload} />
-              <More of={loaded} />
+              <More key={loaded.key} of={loaded} />
             </>
           )}
         </Shown>
