@@ -63,6 +63,11 @@ export function stopListening(): void {
   watched = undefined
   isBehind = true
 }
+/** Stops listening, and no page is left that could have missed changes. */
+export function forget(): void {
+  stopListening()
+  isBehind = false
+}
 function close(): void {
   clearTimeout(reopening)
   source?.close()

@@ -20,7 +20,7 @@ import { TasksPage } from './pages/tasks.tsx'
 import { TestTaskPage } from './pages/test-task.tsx'
 import { places, useKeyboard } from './keyboard.ts'
 import type { Texts } from './texts/en.ts'
-import { stopListening, listen, live } from './live.ts'
+import { forget, listen, live, stopListening } from './live.ts'
 import { Looks, SignIn, SignOut } from './sign-in.tsx'
 import { currentKey, here, language, may, page, param, session, speak, texts, theme } from './state.ts'
 
@@ -73,15 +73,17 @@ function App() {
   const name = mine.find(one => one === page.value) ?? mine[0]
   const [help, setHelp] = useState(false)
   const taskNo = name === 'task' ? param('no') : ''
+  const hears = may('tasks:read') || may('ops:read')
   useEffect(() => {
-    const title = name === undefined ? texts.value.signIn.title : texts.value.pages[name]
+    if (!signedIn) return
+    const title = name === undefined ? texts.value.signIn.noPage : texts.value.pages[name]
     document.title = `${title}${taskNo === '' ? '' : ` ${taskNo}`} · Ackbox`
   })
   useEffect(() => {
-    if (signedIn && name !== undefined) listen(taskNo)
+    if (signedIn && hears) listen(taskNo)
     else stopListening()
-  }, [signedIn, taskNo, name === undefined])
-  useEffect(() => stopListening, [])
+  }, [signedIn, taskNo, hears])
+  useEffect(() => forget, [])
   const wasSignedIn = useRef(signedIn)
   useEffect(() => {
     if (signedIn && !wasSignedIn.current) focusHeadingIfLost()
@@ -112,12 +114,14 @@ function App() {
             ))}
         </nav>
         <div class="corner">
-          <span
-            class={live.value ? 'live' : 'live gap'}
-            title={live.value ? texts.value.common.live : texts.value.common.gap}
-            role="img"
-            aria-label={live.value ? texts.value.common.live : texts.value.common.gap}
-          />
+          {hears ? (
+            <span
+              class={live.value ? 'live' : 'live gap'}
+              title={live.value ? texts.value.common.live : texts.value.common.gap}
+              role="img"
+              aria-label={live.value ? texts.value.common.live : texts.value.common.gap}
+            />
+          ) : null}
           <Looks />
           <span class="quiet who">{session.value.name}</span>
           {session.value.auth ? <SignOut /> : null}

@@ -1,6 +1,6 @@
 // A key is offered the pages and the buttons that it may use, and no others.
 import t from 'tap'
-import { scopes } from '../../src/db/api-keys.ts'
+import { scopes, type Scope } from '../../src/db/api-keys.ts'
 import { failedTasks, signIn } from '../support/dashboard.ts'
 import { until } from '../support/until.ts'
 
@@ -12,6 +12,7 @@ t.test('nothing is offered that is refused afterwards', async t => {
   t.equal((await call('POST', '/tasks', { taskNo: 'pair-1', ...pair })).status, 201)
   await until('both FAILED', async () => (await call('GET', '/tasks/pair-1')).body['status'] === 'FAILED')
   const buttons = page.locator('main button')
+  const titled = (title: string) => until(title, async () => (await page.title()) === title)
   const goTo = async (path: string, ready: string) => {
     await page.goto(`${url}/ui/${path}`)
     await page.locator(ready).first().waitFor()
@@ -57,9 +58,48 @@ t.test('nothing is offered that is refused afterwards', async t => {
     })
     await signIn(page, url, await keyFor('poster', ['tasks:write']))
     await page.locator('main', { hasText: 'Sign in with a key that has tasks:read or ops:read.' }).waitFor()
+    await titled('This key opens no page · Ackbox')
     await page.getByRole('button', { name: 'Sign out' }).click()
     await page.locator('input[type=password]').waitFor()
+    await titled('Sign in · Ackbox')
     t.same(refused, [])
+  })
+
+  await t.test('a key that may not read listens to no changes', async t => {
+    const asked: string[] = []
+    page.on('request', request => asked.push(new URL(request.url()).pathname))
+    await signIn(page, url, await keyFor('key-maker', ['ops:write']))
+    await page.locator('main tbody tr').first().waitFor()
+    t.equal(await page.locator('.live').count(), 0)
+    await page.getByRole('button', { name: 'Sign out' }).click()
+    await page.locator('input[type=password]').waitFor()
+    t.notOk(asked.includes('/events'))
+  })
+
+  await t.test('a test task is sent only by a key that may post', async t => {
+    const send = page.getByRole('button', { name: 'Send it' })
+    const look = async (of: Scope[]) => {
+      await signIn(page, url, await keyFor('tester', of))
+      await goTo('test?downstream=plain', 'select')
+      await page.getByRole('button', { name: 'Show what would be sent' }).click()
+      await page.locator('h2', { hasText: 'This would be sent' }).waitFor()
+      return await send.count()
+    }
+    t.equal(await look(['ops:read']), 0)
+    t.equal(await look(['ops:read', 'tasks:write']), 1)
+  })
+
+  await t.test('a half message is checked by a key that may post', async t => {
+    const half = { taskNo: 'half-1', messageCode: 'test.half', messageBody: { n: 1 }, prepared: true }
+    t.equal((await call('POST', '/tasks', { ...half, checkBack: { after: '1h' } })).status, 201)
+    t.equal((await call('POST', '/tasks/half-1/check')).status, 200)
+    await until('it was asked about', async () => {
+      const { body } = await call('GET', '/tasks?status=PREPARED&checked=true')
+      return (body['tasks'] as object[]).length === 1
+    })
+    await signIn(page, url, await keyFor('checker', ['ops:read', 'tasks:write']))
+    await goTo('held', 'tr:has-text("half-1")')
+    t.equal(await page.locator('tr', { hasText: 'half-1' }).getByRole('button').count(), 1)
   })
   t.same(wrong, [])
 })

@@ -105,7 +105,7 @@ function PreparedTasks() {
           {
             name: ' ',
             cell: row =>
-              may('ops:write') ? (
+              may('ops:write') || may('tasks:write') ? (
                 <Act run={() => post(`/tasks/${encodeURIComponent(row.taskNo)}/check`).then(loaded.reload)}>
                   {words.task.check}
                 </Act>

@@ -5,7 +5,7 @@ import { Field, Heading, Shown, taskPath } from '../parts.tsx'
 import { sampleOf } from '../sample.ts'
 import type { Task } from '../shapes.ts'
 import { useLoaded } from '../loaded.ts'
-import { go, now, param, texts } from '../state.ts'
+import { go, may, now, param, texts } from '../state.ts'
 
 interface Handler {
   messageCode: string
@@ -105,12 +105,16 @@ function Form({ handlers, downstream }: { handlers: readonly Handler[]; downstre
           {seen.run.downstreams.map(one => (
             <Request key={one.downstream} of={one} isMeant={one.downstream === downstream} />
           ))}
-          <p class="quiet">{words.real}</p>
-          <div class="acts end">
-            <Act kind="main" run={send}>
-              {words.send}
-            </Act>
-          </div>
+          {may('tasks:write') ? (
+            <>
+              <p class="quiet">{words.real}</p>
+              <div class="acts end">
+                <Act kind="main" run={send}>
+                  {words.send}
+                </Act>
+              </div>
+            </>
+          ) : null}
         </section>
       ) : null}
     </>
