@@ -100,6 +100,10 @@ export interface Group {
   archived?: { note: string; at: string; by: string }
   mayArchive: boolean
 }
+export interface Failures {
+  failures: Group[]
+  partial?: true
+}
 export interface Operation {
   id: string
   state: 'RUNNING' | 'STOPPED' | 'DONE'

@@ -8,7 +8,7 @@ export interface Evidence {
   lately: Stats
   /** The failures of the last 30 days. */
   failures: readonly Group[]
-  /** Open alarms of other kinds than FAILED, raised in the last 30 days. */
+  /** Open alarms of other kinds than FAILED, of any age. */
   alarms: { alarms: readonly Alarm[]; nextCursor?: string }
   held: { keys: readonly object[]; nextCursor?: string }
   nodes: readonly Node[]

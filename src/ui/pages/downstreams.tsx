@@ -3,7 +3,7 @@ import { Spark } from '../chart.tsx'
 import { ask, Act, AskAct } from '../acts.tsx'
 import { countText, sumOf, type Count } from '../counts.ts'
 import { clock, Heading, Link, ms, Shown, Table, taskPath, Time } from '../parts.tsx'
-import type { Delivery, Downstream, Group, Stats } from '../shapes.ts'
+import type { Delivery, Downstream, Failures, Stats } from '../shapes.ts'
 import { useLoaded } from '../loaded.ts'
 import { may, texts } from '../state.ts'
 import { isFailing, slots } from '../verdict.ts'
@@ -31,11 +31,6 @@ async function read(): Promise<Row[]> {
     isFailing: isFailing(stats, one.name)
   }))
   return await Promise.all(rows.map(async row => ({ ...row, lastError: await lastErrorOf(row, failures) })))
-}
-
-interface Failures {
-  failures: Group[]
-  partial?: true
 }
 
 /** The latest error: of a delivery that FAILED in the last 24 hours, or of one that waits for its next attempt. */

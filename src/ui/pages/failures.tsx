@@ -5,14 +5,9 @@ import { countText, isUncounted, sumOf, type Count } from '../counts.ts'
 import { Act, askLater, AskAct, say } from '../acts.tsx'
 import { Choice, Heading, Link, number, Shown, SpanChoice, spanOr, spans, taskPath, Time } from '../parts.tsx'
 import { epoch, List, listOf, taskColumn } from '../list.tsx'
-import type { Delivery, Group, Operation } from '../shapes.ts'
+import type { Delivery, Failures, Group, Operation } from '../shapes.ts'
 import { useList, useLoaded } from '../loaded.ts'
 import { go, may, now, param, texts } from '../state.ts'
-
-interface Answer {
-  failures: Group[]
-  partial?: true
-}
 
 export function FailuresPage() {
   const span = spanOr('1d')
@@ -25,7 +20,7 @@ export function FailuresPage() {
   const loaded = useLoaded(
     `failures ${span} ${downstream} ${fingerprint} ${isArchived}`,
     () =>
-      get<Answer>(
+      get<Failures>(
         `/failures${query({ from: new Date(now.value.getTime() - spans[span] * 1_000).toISOString(), downstream, fingerprint, archived: isArchived ? true : undefined, limit: 200 })}`
       ),
     { kinds: ['failure', 'audit'], everyMs: 15_000 }
@@ -98,7 +93,7 @@ function Running() {
   )
 }
 
-const filterText = (filter: Record<string, string>): string =>
+export const filterText = (filter: Record<string, string>): string =>
   Object.entries(filter)
     .map(([name, text]) => `${name}:${text}`)
     .join(' ')

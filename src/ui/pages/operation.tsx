@@ -3,6 +3,7 @@ import { get, post } from '../api.ts'
 import { Act } from '../acts.tsx'
 import { Heading, number, Shown, Status, taskPath, Time } from '../parts.tsx'
 import { List, listOf, taskColumn } from '../list.tsx'
+import { filterText } from './failures.tsx'
 import type { Operation } from '../shapes.ts'
 import { useList, useLoaded } from '../loaded.ts'
 import { go, may, param, texts } from '../state.ts'
@@ -52,11 +53,7 @@ export function OperationPage() {
             <span>
               {texts.value.operation.by} {one.createdBy} <Time at={one.createdAt} />
             </span>
-            <span class="quiet">
-              {Object.entries(one.filter)
-                .map(([name, value]) => `${name}:${value}`)
-                .join(' ')}
-            </span>
+            <span class="quiet">{filterText(one.filter)}</span>
           </p>
           <Progress one={one} />
           <Proof one={one} />

@@ -63,6 +63,9 @@ export function TasksPage() {
     })
     if (found) open(found.taskNo)
   }
+  const searchOrSay = (next: string): void => {
+    search(next).catch((error: Error) => say(error.message, true))
+  }
   return (
     <>
       <Heading title={texts.value.pages.tasks} />
@@ -71,7 +74,7 @@ export function TasksPage() {
         role="search"
         onSubmit={event => {
           event.preventDefault()
-          void search(text.trim()).catch((error: Error) => say(error.message, true))
+          searchOrSay(text.trim())
         }}
       >
         <input
@@ -87,7 +90,7 @@ export function TasksPage() {
           {texts.value.common.search}
         </button>
       </form>
-      <Suggestions known={known} text={text} choose={next => void search(next)} />
+      <Suggestions known={known} text={text} choose={searchOrSay} />
       <Views q={q} />
       {parsed.problems.map((problem, at) => (
         <p key={at} class="failed">
