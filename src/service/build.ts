@@ -264,7 +264,7 @@ export async function buildService(options: ServiceOptions): Promise<Service> {
       return app?.listen({ host: config.host, port: config.port })
     },
     async stop() {
-      // At the limit, sends are cut off, and a worker whose loops have not ended takes no more jobs. If PostgreSQL does not accept the outcomes soon after, leases recover the deliveries.
+      // At the limit no job is taken and sends are cut off. Outcomes that PostgreSQL does not accept soon after are left to the leases.
       const limit = setTimeout(() => {
         for (const one of [stopping, cutOff]) one.abort()
         lastWord = setTimeout(() => giveUp.abort(), lastWordMs)

@@ -17,25 +17,13 @@ interface Again<Value> {
   while?: (value: Value) => boolean
 }
 
-/**
- * The result of `read`. It is read again when `key` changes, after a change of one of `kinds`, and every `everyMs` while the page is
- * visible. The old value is shown until the new value arrives.
- */
-export function useLoaded<Value>(
-  key: string,
-  read: () => Promise<Value>,
-  again: Again<Value> = {}
-): Loaded<Value> {
-  return useReader(key, read, again)
-}
-
 export interface LoadedList<Row> extends Loaded<Listed<Row>> {
   key: string
   /** Reads one more page. */
   more: () => Promise<void>
 }
 
-/** The same for a list, in pages of `size` rows. All shown pages are read again. */
+/** `useLoaded` for a list, in pages of `size` rows. All shown pages are read again. */
 export function useList<Row>(
   key: string,
   ask: AskPage<Row>,
@@ -43,7 +31,7 @@ export function useList<Row>(
 ): LoadedList<Row> {
   const shown = useRef({ key, pages: pagesOf(key) })
   if (shown.current.key !== key) shown.current = { key, pages: pagesOf(key) }
-  const loaded = useReader(key, () => readPages(ask, shown.current.pages, size), again)
+  const loaded = useLoaded(key, () => readPages(ask, shown.current.pages, size), again)
   return {
     ...loaded,
     key,
@@ -64,10 +52,14 @@ const pagesOf = (key: string): number => kept().pages?.[key] ?? 1
 const keepPages = ({ key, pages }: { key: string; pages: number }): void =>
   history.replaceState({ pages: { ...kept().pages, [key]: pages } }, '')
 
-function useReader<Value>(
+/**
+ * The result of `read`. It is read again when `key` changes, after a change of one of `kinds`, and every `everyMs` while the page is
+ * visible. The old value is shown until the new value arrives.
+ */
+export function useLoaded<Value>(
   key: string,
   read: () => Promise<Value>,
-  { kinds = [], ...again }: Again<Value>
+  { kinds = [], ...again }: Again<Value> = {}
 ): Loaded<Value> {
   const [state, setState] = useState<{ key: string; value?: Value; error?: Error }>({ key })
   const isOver = state.value !== undefined && again.while?.(state.value) === false
