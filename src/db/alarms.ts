@@ -1,4 +1,5 @@
 import { isAnyOf, plainArray, textArray } from './arrays.ts'
+import { actor } from './audit.ts'
 import type { Sql } from './pool.ts'
 import type { alarm, task } from './schema.ts'
 import { lowestUuid } from '../domain/ids.ts'
@@ -201,7 +202,7 @@ export async function resolveAlarm(
       returning a.kind
     ), told as (
       insert into audit (who, key_id, what, target, detail)
-      select ${request.who.name}, ${request.who.keyId ?? null}, 'alarm.resolve', ${request.taskNo},
+      select ${actor(sql, request.who)}, 'alarm.resolve', ${request.taskNo},
         jsonb_build_object('downstream', ${request.downstream}::text, 'kind', kind) from resolved
     )
     select exists (select from known) as known, exists (select from resolved) as resolved`

@@ -1,6 +1,7 @@
 import { createHash, randomBytes } from 'node:crypto'
 import { batcher } from './batch.ts'
 import { plainArray } from './arrays.ts'
+import { actor } from './audit.ts'
 import type { Sql } from './pool.ts'
 import type { apiKey } from './schema.ts'
 import type { Actor } from '../domain/types.ts'
@@ -39,7 +40,7 @@ export async function createKey(
       returning id, name, scopes, message_codes
     )
     insert into audit (who, key_id, what, target, detail)
-    select ${who.name}, ${who.keyId ?? null}, 'key.created', id, jsonb_build_object('name', name, 'scopes', scopes, 'messageCodes', message_codes)
+    select ${actor(sql, who)}, 'key.created', id, jsonb_build_object('name', name, 'scopes', scopes, 'messageCodes', message_codes)
     from made`
   return { id, key }
 }
@@ -56,7 +57,7 @@ export async function revokeKey(sql: Sql, { id, who }: { id: string; who: Actor 
     with revoked as (
       update api_key set revoked_at = now() where id = ${id} and revoked_at is null returning id
     )
-    insert into audit (who, key_id, what, target) select ${who.name}, ${who.keyId ?? null}, 'key.revoked', id from revoked returning id`
+    insert into audit (who, key_id, what, target) select ${actor(sql, who)}, 'key.revoked', id from revoked returning id`
   return rows.length > 0
 }
 

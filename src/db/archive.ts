@@ -1,6 +1,7 @@
 // Moves tasks from the tables to the archive, and back.
 import { plainArray } from './arrays.ts'
 import { withPartitions } from './partitions.ts'
+import { actor } from './audit.ts'
 import type { Sql } from './pool.ts'
 import type { Actor } from '../domain/types.ts'
 
@@ -109,7 +110,7 @@ export async function restoreTask(sql: Sql, line: string, who: Actor): Promise<b
       select ${receiptColumns} from given, jsonb_populate_recordset(null::receipt, archived->'receipts')
       where exists (select from restored)
     ), noted as (
-      insert into audit (who, key_id, what, target) select ${who.name}, ${who.keyId ?? null}, 'task.restored', task_no from restored
+      insert into audit (who, key_id, what, target) select ${actor(sql, who)}, 'task.restored', task_no from restored
     )
     select count(*)::int as restored from restored`
   const [row] = await withPartitions(sql, () => [task.id], restore)

@@ -22,11 +22,14 @@ type AuditDetail =
   | AuditDetail[]
   | { [name: string]: AuditDetail }
 
+/** The values of `who` and `key_id`, for a statement that writes its audit row itself. */
+export const actor = (sql: Sql, { name, keyId }: Actor) => sql`${name}, ${keyId ?? null}`
+
 /** Who did what; never a body, a key or a token. */
 export async function writeAudit(sql: Sql, { who, what, target, detail }: AuditEntry): Promise<void> {
   await sql`
     insert into audit (who, key_id, what, target, detail)
-    values (${who.name}, ${who.keyId ?? null}, ${what}, ${target ?? null}, ${detail ? sql.json(detail as never) : null})`
+    values (${actor(sql, who)}, ${what}, ${target ?? null}, ${detail ? sql.json(detail as never) : null})`
 }
 
 export interface AuditFilter {

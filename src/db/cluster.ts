@@ -1,6 +1,7 @@
 import { plainArray, textArray } from './arrays.ts'
 import type { node, YieldedDownstream } from './cluster-tables.ts'
 import { since } from './deliveries.ts'
+import { actor } from './audit.ts'
 import type { Sql } from './pool.ts'
 import type { Row } from './schema.ts'
 import type { Actor, AlarmRule } from '../domain/types.ts'
@@ -240,7 +241,7 @@ export async function setLimits(
       returning concurrency, per_second
     )
     insert into audit (who, key_id, what, target, detail)
-    select ${who.name}, ${who.keyId ?? null}, 'downstream.limits', ${name}, jsonb_build_object(
+    select ${actor(sql, who)}, 'downstream.limits', ${name}, jsonb_build_object(
       'before', (select jsonb_build_object('concurrency', concurrency, 'perSecond', per_second) from before),
       'after', jsonb_build_object('concurrency', concurrency, 'perSecond', per_second))
     from changed`

@@ -2,6 +2,7 @@
 import { sql, type SQL } from './drizzle.ts'
 import { isAnyOf, textArray } from './arrays.ts'
 import { ofCodes } from './page.ts'
+import { actor } from './audit.ts'
 import type { Sql } from './pool.ts'
 import type { Reads } from './reads.ts'
 import type { Actor, Reason } from '../domain/types.ts'
@@ -251,7 +252,7 @@ export async function archiveFailure(
       returning fingerprint
     )
     insert into audit (who, key_id, what, target, detail)
-    select ${request.who.name}, ${request.who.keyId ?? null}, 'failure.archive', fingerprint, jsonb_build_object('note', ${request.note}::text) from kept
+    select ${actor(db, request.who)}, 'failure.archive', fingerprint, jsonb_build_object('note', ${request.note}::text) from kept
     returning id`
   return rows.length > 0
 }

@@ -1,5 +1,6 @@
 // Bulk redelivery: which FAILED deliveries match a filter, and the operations that operators begin and stop.
 import { textArray } from './arrays.ts'
+import { actor } from './audit.ts'
 import type { Sql } from './pool.ts'
 import type { RedeliverFilter } from './operation-tables.ts'
 import { highestUuid, literally, mostCounted } from './page.ts'
@@ -116,7 +117,7 @@ export async function createOperation(
       values (${id}, ${sql.json(filter as never)}, ${messageCodes && textArray(messageCodes)}::text[], ${matched}, ${who.name})
     )
     insert into audit (who, key_id, what, target, detail)
-    values (${who.name}, ${who.keyId ?? null}, 'tasks.redeliver', ${id}, ${sql.json({ filter, matched } as never)})`
+    values (${actor(sql, who)}, 'tasks.redeliver', ${id}, ${sql.json({ filter, matched } as never)})`
 }
 
 /** False: no operation with this id is running. Deliveries that it is changing at this moment are still changed. */
@@ -132,7 +133,7 @@ export async function stopOperation(
       returning id
     )
     insert into audit (who, key_id, what, target, detail)
-    select ${who.name}, ${who.keyId ?? null}, 'operation.stop', id::text, '{"before": "RUNNING", "after": "STOPPED"}'::jsonb from stopped
+    select ${actor(sql, who)}, 'operation.stop', id::text, '{"before": "RUNNING", "after": "STOPPED"}'::jsonb from stopped
     returning id`
   return rows.length > 0
 }

@@ -1,5 +1,6 @@
 // Rows that producers wrote in their own transactions, before they become tasks. Rejected rows: rejected.ts.
 import { plainArray, textArray } from './arrays.ts'
+import { actor } from './audit.ts'
 import type { Sql } from './pool.ts'
 import type { Actor } from '../domain/types.ts'
 
@@ -191,7 +192,7 @@ export async function grantOutbox(sql: Sql, { role, who }: { role: string; who: 
     ) as statement
     from pg_roles where rolname = ${role}`
   if (!found) return false
-  await sql`insert into audit (who, key_id, what, target) values (${who.name}, ${who.keyId ?? null}, 'outbox.granted', ${role})`
+  await sql`insert into audit (who, key_id, what, target) values (${actor(sql, who)}, 'outbox.granted', ${role})`
   await sql.unsafe(found.statement)
   return true
 }

@@ -4,6 +4,7 @@ import { isAnyOf } from './arrays.ts'
 import { enqueuedColumns } from './outbox.ts'
 import { ofMessages, paged, type ListFilter } from './page.ts'
 import type { Reads } from './reads.ts'
+import { actor } from './audit.ts'
 import type { Sql } from './pool.ts'
 import { outboxRejected as row } from './schema.ts'
 import { present } from '../domain/optional-members.ts'
@@ -77,7 +78,7 @@ export async function retryRejected(db: Sql, request: RejectedRequest): Promise<
       insert into outbox (${enqueuedColumns(db)}) select ${enqueuedColumns(db)} from gone
     )
     insert into audit (who, key_id, what, target, detail)
-    select ${request.who.name}, ${request.who.keyId ?? null}, 'outbox.retry', id, jsonb_build_object('taskNo', left(task_no, 200), 'problem', problem->'code')
+    select ${actor(db, request.who)}, 'outbox.retry', id, jsonb_build_object('taskNo', left(task_no, 200), 'problem', problem->'code')
     from gone`
   return back.count > 0
 }
@@ -87,7 +88,7 @@ export async function removeRejected(db: Sql, request: RejectedRequest): Promise
   const dropped = await db`
     with ${taken(db, request)}
     insert into audit (who, key_id, what, target, detail)
-    select ${request.who.name}, ${request.who.keyId ?? null}, 'outbox.delete', id, jsonb_build_object(
+    select ${actor(db, request.who)}, 'outbox.delete', id, jsonb_build_object(
       'taskNo', left(task_no, 200), 'messageCode', left(message_code, 200), 'createdBy', created_by, 'problem', problem->'code'
     )
     from gone`
