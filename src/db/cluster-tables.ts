@@ -1,5 +1,6 @@
 // The state that processes share: about each other, and about the downstreams.
-import { boolean, integer, jsonb, pgTable, serial, text, at } from './drizzle.ts'
+import type { AlarmRule } from '../domain/types.ts'
+import { boolean, integer, json, jsonb, pgTable, serial, text, at } from './drizzle.ts'
 
 /** A downstream has a row once it was paused or its limits were set. */
 export const downstream = pgTable('downstream', {
@@ -23,6 +24,9 @@ export interface YieldedDownstream {
   isDoubt?: boolean
 }
 
+/** The rule of each alarm channel, by its name. */
+export type AlarmChannels = Readonly<Record<string, AlarmRule>>
+
 /** Heartbeats. */
 export const node = pgTable('node', {
   id: text('id').primaryKey(),
@@ -34,8 +38,10 @@ export const node = pgTable('node', {
   secrets: text('secrets').array(),
   queue: text('queue'),
   handlers: text('handlers'),
-  /** What it has a handler for, and its alarm channels: see `handlesEntry` and `channelsEntry` in `db/cluster.ts`. Null: an older version. */
+  /** What it has a handler for: see `handlesEntry` in `db/cluster.ts`. Null: an older version. */
   handles: text('handles').array(),
+  /** The rules of a dispatcher's alarm channels, by name. Null: no dispatcher, or an older version. As json, since they are compared as text. */
+  channels: json('channels').$type<AlarmChannels>(),
   /** When its worker reached each downstream last, ms since 1970. */
   reached: jsonb('reached').$type<Record<string, number>>(),
   yielded: jsonb('yielded').$type<YieldedDownstream[]>()

@@ -1,10 +1,10 @@
 import { plainArray, textArray } from './arrays.ts'
-import type { node, YieldedDownstream } from './cluster-tables.ts'
+import type { AlarmChannels, node, YieldedDownstream } from './cluster-tables.ts'
 import { since } from './deliveries.ts'
 import { actor } from './audit.ts'
 import type { Sql } from './pool.ts'
 import type { Row } from './schema.ts'
-import type { Actor, AlarmRule } from '../domain/types.ts'
+import type { Actor } from '../domain/types.ts'
 import { present } from '../domain/optional-members.ts'
 
 /** The facts that a process publishes about itself. Facts that must agree are compared (see `disagreements`). */
@@ -18,7 +18,7 @@ export interface NodeFacts {
   handlers?: string
   /** What it has a handler for, as `handlesEntry` writes it. Undefined: as before. */
   handles?: readonly string[]
-  /** The alarm channels of a dispatcher. They are written with `handles`. Undefined: no dispatcher, or an older version. */
+  /** The alarm channels of a dispatcher. Undefined: no dispatcher, or an older version. */
   channels?: AlarmChannels
   /** When its worker reached each downstream last, ms since 1970 by the database's clock. */
   reached?: Readonly<Record<string, number>>
@@ -28,15 +28,6 @@ export interface NodeFacts {
 /** An entry of `node.handles`: a messageCode and one downstream of its handler. Neither name holds a space. */
 export const handlesEntry = (messageCode: string, downstream: string): string =>
   `${messageCode} ${downstream}`
-
-/** The rule of each alarm channel, by its name. */
-export type AlarmChannels = Readonly<Record<string, AlarmRule>>
-
-const channelsMark = 'alarm-channels '
-/** An entry of `node.handles` with the alarm channels of a dispatcher. No downstream begins with `{`. */
-const channelsEntry = (channels: AlarmChannels): string => channelsMark + JSON.stringify(channels)
-const readChannels = (entry: string): AlarmChannels =>
-  JSON.parse(entry.slice(channelsMark.length)) as AlarmChannels
 
 /**
  * Records that this process lives. Removes processes that have been silent for an hour. False: the row lacks `handles`, since another
@@ -51,20 +42,19 @@ export async function writeNode(sql: Sql, node: NodeFacts): Promise<boolean> {
     queue = null,
     handlers = null,
     handles,
-    channels,
+    channels = null,
     reached = {},
     yielded = []
   } = node
-  const entries = handles && [...handles, ...(channels ? [channelsEntry(channels)] : [])]
   const [row] = await sql<[{ isWhole: boolean }]>`
     with gone as (delete from node where seen_at < now() - interval '1 hour')
-    insert into node (id, roles, version, seen_at, secrets, queue, handlers, handles, reached, yielded)
+    insert into node (id, roles, version, seen_at, secrets, queue, handlers, handles, channels, reached, yielded)
     values (${id}, ${roles}, ${version}, now(), ${secrets ? textArray(secrets) : null}::text[], ${queue}, ${handlers},
-      ${entries ? textArray(entries) : null}::text[], ${sql.json(reached)}, ${sql.json(yielded as never)})
+      ${handles ? textArray(handles) : null}::text[], ${channels && sql.json(channels as never)}::json, ${sql.json(reached)}, ${sql.json(yielded as never)})
     on conflict (id) do update set roles = excluded.roles, version = excluded.version, seen_at = now(),
       secrets = excluded.secrets, queue = excluded.queue, handlers = excluded.handlers,
       -- Only the first writing of a process brings them.
-      handles = coalesce(excluded.handles, node.handles), reached = excluded.reached, yielded = excluded.yielded
+      handles = coalesce(excluded.handles, node.handles), channels = excluded.channels, reached = excluded.reached, yielded = excluded.yielded
     returning handles is not null as "isWhole"`
   return row.isWhole
 }
@@ -72,13 +62,9 @@ export async function writeNode(sql: Sql, node: NodeFacts): Promise<boolean> {
 /** The processes that live. */
 export async function liveNodes(sql: Sql): Promise<NodeFacts[]> {
   const rows = await sql<
-    (Pick<Row<typeof node>, 'id' | 'roles' | 'version' | 'secrets' | 'queue' | 'handlers'> & {
-      channels: string | null
-    })[]
+    Pick<Row<typeof node>, 'id' | 'roles' | 'version' | 'secrets' | 'queue' | 'handlers' | 'channels'>[]
   >`
-    select id, roles, version, secrets, queue, handlers,
-      (select entry from unnest(handles) entry where entry like 'alarm-channels {%') as channels
-    from node
+    select id, roles, version, secrets, queue, handlers, channels from node
     where seen_at > now() - interval '15 s' order by id`
   return rows.map(({ id, roles, version, secrets, queue, handlers, channels }) => ({
     id,
@@ -87,16 +73,15 @@ export async function liveNodes(sql: Sql): Promise<NodeFacts[]> {
     ...present('secrets', secrets),
     ...present('queue', queue),
     ...present('handlers', handlers),
-    ...present('channels', channels === null ? null : readChannels(channels))
+    ...present('channels', channels)
   }))
 }
 
 /** The alarm channels of all dispatchers that were seen in the last minute. Not complete: an older version does not say which it has. */
 export async function liveChannels(sql: Sql): Promise<{ known: AlarmChannels; isComplete: boolean }> {
-  const rows = await sql<{ channels: string | null }[]>`
-    select (select entry from unnest(handles) entry where entry like 'alarm-channels {%') as channels
-    from node where roles like '%dispatcher%' and seen_at > now() - interval '1 minute' order by id desc`
-  const all = rows.map(({ channels }) => (channels === null ? null : readChannels(channels)))
+  const rows = await sql<Pick<Row<typeof node>, 'channels'>[]>`
+    select channels from node where roles like '%dispatcher%' and seen_at > now() - interval '1 minute' order by id desc`
+  const all = rows.map(({ channels }) => channels)
   return { known: Object.assign({}, ...all) as AlarmChannels, isComplete: !all.includes(null) }
 }
 

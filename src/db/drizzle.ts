@@ -35,6 +35,7 @@ export const {
   boolean,
   integer,
   interval,
+  json,
   jsonb,
   serial,
   smallint,

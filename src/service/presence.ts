@@ -2,14 +2,8 @@
 // tokens of another. With different queues, jobs wait where no worker takes them. With different handlers, tasks wait for another process.
 // With different alarm channels, alarms wait for the process that has the channel.
 import { createHash, createHmac } from 'node:crypto'
-import {
-  handlesEntry,
-  liveNodes,
-  removeNode,
-  writeNode,
-  type AlarmChannels,
-  type NodeFacts
-} from '../db/cluster.ts'
+import { handlesEntry, liveNodes, removeNode, writeNode, type NodeFacts } from '../db/cluster.ts'
+import type { AlarmChannels } from '../db/cluster-tables.ts'
 import type { Sql } from '../db/pool.ts'
 import type { Reach } from '../delivery/reach.ts'
 import type { Registry } from '../handler/load.ts'

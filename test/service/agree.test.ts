@@ -81,7 +81,7 @@ t.test('other handlers are warned about at start and by the doctor', async t => 
   await until('it is warned', () => warned() !== undefined)
   const kept = await on.sql<{ handles: string[] }[]>`select handles from node order by started_at`
   t.ok((kept[0]?.handles.length ?? 0) > 1)
-  t.same(kept[1]?.handles, ['test.plain plain', 'alarm-channels {}'])
+  t.same(kept[1]?.handles, ['test.plain plain'])
   t.match(warned(), { found: /handlers differ from those of/, remedy: /deploy the same handlers/ })
   t.match(await doctor(on.env), /WARN {2}Processes +the handlers differ from those of/)
 })

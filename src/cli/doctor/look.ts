@@ -124,9 +124,9 @@ async function lookAtPostgres(url: string, { retentionDays }: Config): Promise<P
         ? await sql<{ count: number }[]>`select count(*)::int as count from api_key where revoked_at is null`
         : []
     const alive = table?.there && !forbidden.includes('node') ? await liveRoles(sql) : []
-    const [handlesColumn] = await sql<{ there: boolean }[]>`
-      select exists (select from information_schema.columns where table_name = 'node' and column_name = 'handles') as there`
-    const nodes = handlesColumn?.there && alive.length > 0 ? await liveNodes(sql) : []
+    const [channelsColumn] = await sql<{ there: boolean }[]>`
+      select exists (select from information_schema.columns where table_name = 'node' and column_name = 'channels') as there`
+    const nodes = channelsColumn?.there && alive.length > 0 ? await liveNodes(sql) : []
     const [outboxTable] = await sql<{ there: boolean }[]>`select to_regclass('outbox') is not null as there`
     const outbox =
       outboxTable?.there && !forbidden.some(name => name.startsWith('outbox'))
