@@ -35,9 +35,8 @@ export function alarmRoutes(app: App, deps: ApiDeps): void {
       const { kind, notKind, open, taskNo, ...page } = request.query
       // What is open needs somebody, whatever its age.
       const isOfAllTimes = taskNo !== undefined || open === true
-      const from = page.from ?? (isOfAllTimes ? new Date(0) : undefined)
       const found = await deps.listAlarms({
-        ...listFilterOf({ ...page, from }, callerOf(request), deps.now()),
+        ...listFilterOf(page, callerOf(request), deps.now(), isOfAllTimes),
         ...defined({ taskNo, kind, notKind, open })
       })
       return pageOf(found)

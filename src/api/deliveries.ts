@@ -6,6 +6,7 @@ import { deliveryQuery, type narrowing } from './queries.ts'
 import type { App } from './typed.ts'
 import { Problem } from '../runtime/errors.ts'
 import { defined } from '../domain/optional-members.ts'
+import type { TaskStatus } from '../domain/types.ts'
 
 export function deliveryRoutes(app: App, deps: ApiDeps): void {
   app.get(
@@ -22,7 +23,7 @@ export function deliveryRoutes(app: App, deps: ApiDeps): void {
     async request => {
       const { status, phase, fingerprint, ...query } = request.query
       const found = await deps.listDeliveries({
-        ...listFilterOf(query, callerOf(request), deps.now()),
+        ...listFilterOf(query, callerOf(request), deps.now(), isUnsettled(status) || phase !== undefined),
         ...narrowed(query),
         ...defined({ status, phase, fingerprint })
       })
@@ -42,16 +43,24 @@ interface PageQuery {
 
 const dayMs = 86_400_000
 
-/** The filter of all lists: only rows that this key may see, by default the last 24 hours and 50 rows. */
+/** A list of these needs no `from`: they wait for something or somebody, whatever their age, and have indexes of their own. */
+export const isUnsettled = (status: TaskStatus | undefined): boolean =>
+  status === 'FAILED' || status === 'SENDING' || status === 'PREPARED'
+
+/**
+ * The filter of all lists: only rows that this key may see, by default 50 rows. Without `from` they are those of the last 24 hours,
+ * or of all times.
+ */
 export function listFilterOf(
   { messageCode, downstream, from, to, cursor, limit }: PageQuery,
   caller: Caller,
-  now: Date
+  now: Date,
+  isOfAllTimes: boolean
 ) {
   requireCode(caller, messageCode, '?/messageCode')
   return {
     messageCodes: caller.messageCodes,
-    from: from ?? new Date((to ?? now).getTime() - dayMs),
+    from: from ?? new Date(isOfAllTimes ? 0 : (to ?? now).getTime() - dayMs),
     limit: limit ?? 50,
     ...defined({ messageCode, downstream, to, cursor })
   }

@@ -61,7 +61,10 @@ export const narrowing = {
 }
 export const taskQuery = z
   .strictObject({
-    status: z.enum(taskStatuses).optional(),
+    status: z
+      .enum(taskStatuses)
+      .optional()
+      .describe('FAILED, SENDING and PREPARED, without from: of all times.'),
     needCallback: flag.optional(),
     checked: flag
       .optional()
@@ -78,8 +81,8 @@ export const taskQuery = z
   .refine(isSpan, spanError)
 export const deliveryQuery = z
   .strictObject({
-    status: z.enum(statuses).optional(),
-    phase: z.enum(phases).optional(),
+    status: z.enum(statuses).optional().describe('FAILED and SENDING, without from: of all times.'),
+    phase: z.enum(phases).optional().describe('Without from: of all times.'),
     fingerprint: fingerprint
       .optional()
       .describe('Their last failure belongs to this group of GET /failures.'),

@@ -14,7 +14,7 @@ import { bytesOf, readBody, taskText, tasksText } from './body.ts'
 import { batchBody, isTaskNo, taskBody, taskParams } from './requests.ts'
 import { taskQuery, waitQuery } from './queries.ts'
 import type { App } from './typed.ts'
-import { narrowed, listFilterOf, pageOf } from './deliveries.ts'
+import { isUnsettled, narrowed, listFilterOf, pageOf } from './deliveries.ts'
 import { deliveryOf } from '../domain/ids.ts'
 import { Problem } from '../runtime/errors.ts'
 import { defined } from '../domain/optional-members.ts'
@@ -136,9 +136,9 @@ export function taskRoutes(app: App, deps: ApiDeps): void {
         throw new Problem('INVALID', 'set status=PREPARED too', { pointer: '?/checked' })
       // A search for one order covers all times; its own index makes that cheap.
       const delivery = webhookId === undefined ? null : deliveryOf(webhookId)
-      if (query.bizKey !== undefined || delivery) query.from ??= new Date(0)
+      const isOfAllTimes = query.bizKey !== undefined || delivery !== null || isUnsettled(status)
       const found = await deps.listTasks({
-        ...listFilterOf(query, callerOf(request), deps.now()),
+        ...listFilterOf(query, callerOf(request), deps.now(), isOfAllTimes),
         ...narrowed(query),
         ...(delivery && { id: delivery.taskId, downstream: query.downstream ?? delivery.downstream }),
         ...defined({ status, needCallback, checked })

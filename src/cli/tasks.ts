@@ -21,6 +21,7 @@ ${commandLine('tasks stop OPERATION')}                             stops that re
 
 Filters: --status FAILED  --code order.paid  --scene vip  --downstream warehouse  --biz order:A-1001  --by KEY
   --prefix order-  --reason SEND_EXHAUSTED  --text "part of the last reason"  --from 2h (or a time)  --to TIME
+              by the time of creation. Without --from: FAILED, SENDING, PREPARED and --all of all times, else the last 24 hours
   --url URL   address of the service (default ACKBOX_URL, else http://127.0.0.1:PORT)
   --key KEY   API key with the scopes ops:read and ops:write (default ACKBOX_KEY, else the key that DEMO=on keeps)
   --json      prints the answers of the API as they are

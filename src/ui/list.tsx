@@ -6,9 +6,6 @@ import type { AskPage } from './reader.ts'
 import type { LoadedList } from './loaded.ts'
 import { texts } from './state.ts'
 
-/** The `from` of a search without a limit of age. */
-export const epoch = new Date(0).toISOString()
-
 type Page<Name extends string, Row> = { [name in Name]: Row[] } & { nextCursor?: string; partial?: true }
 /** Reads the pages of a list. `name` is the member of the answer with the rows. */
 export const listOf =

@@ -114,19 +114,19 @@ export function parseSearch(text: string, now: Date, codes: readonly string[] = 
 const dayMs = 86_400_000
 /**
  * The filter of POST /tasks/redeliver that matches this search. Undefined: no such filter exists, since a part of the search was not
- * understood, or it is for another status than FAILED or for a single delivery. Without a time, the list is of the last day, but for a
- * business key of all times.
+ * understood, or it is for another status than FAILED or for a single delivery. Without a time, the list is of the last day, but for
+ * FAILED or a business key of all times.
  */
 export function redeliverFilter(
   { filter, word, problems }: Search,
   now: Date
 ): Record<string, string> | undefined {
-  const { status = 'FAILED', webhookId, ...rest } = filter
-  if (status !== 'FAILED' || webhookId !== undefined || problems.length > 0) return undefined
+  const { status, webhookId, ...rest } = filter
+  if ((status ?? 'FAILED') !== 'FAILED' || webhookId !== undefined || problems.length > 0) return undefined
   const to = rest['to'] === undefined ? now.getTime() : Date.parse(rest['to'])
   const from = new Date(to - dayMs)
   return {
-    ...(rest['bizKey'] === undefined ? { from: from.toISOString() } : {}),
+    ...(rest['bizKey'] === undefined && status === undefined ? { from: from.toISOString() } : {}),
     ...rest,
     ...(word === '' ? {} : { taskNoPrefix: word })
   }

@@ -115,6 +115,30 @@ t.test('open alarms are listed whatever their age, others of the last day', asyn
   t.ok(Date.parse(day) > Date.now() - 86_500_000, day)
 })
 
+t.test('what has not ended well is listed whatever its age, other tasks of the last day', async t => {
+  const froms: string[] = []
+  const keep = ({ from }: { from: Date }) => froms.push(from.toISOString())
+  const { app } = await api(t, {
+    listTasks: async filter => (keep(filter), { tasks: [] }),
+    listDeliveries: async filter => (keep(filter), { deliveries: [] })
+  })
+  for (const all of [
+    'tasks?status=FAILED',
+    'tasks?status=SENDING',
+    'tasks?status=PREPARED',
+    'deliveries?phase=BLOCKED'
+  ]) {
+    t.equal((await app.inject(`/${all}`)).statusCode, 200)
+    t.equal(froms.at(-1), '1970-01-01T00:00:00.000Z', all)
+  }
+  await app.inject('/deliveries?status=FAILED&from=2026-01-01T00:00:00Z')
+  t.equal(froms.at(-1), '2026-01-01T00:00:00.000Z')
+  for (const day of ['tasks', 'tasks?status=HANDLED', 'deliveries?status=HANDLED']) {
+    await app.inject(`/${day}`)
+    t.ok(Date.parse(froms.at(-1) ?? '') > Date.now() - 86_500_000, day)
+  }
+})
+
 t.test('a time that PostgreSQL cannot read is refused, or asked for in another zone', async t => {
   const filters: object[] = []
   const { app } = await api(t, {

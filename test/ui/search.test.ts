@@ -118,10 +118,12 @@ t.test('a time is local as the clocks of the page, and what is no time is refuse
 
 t.test('what a search shows is what a redelivery of all that match takes', async t => {
   const filterOf = (text: string) => redeliverFilter(parseSearch(text, now), now)
-  t.same(filterOf('status:FAILED code:order.paid'), {
-    from: '2026-11-23T10:00:00.000Z',
-    messageCode: 'order.paid'
-  })
+  t.same(
+    filterOf('status:FAILED code:order.paid'),
+    { messageCode: 'order.paid' },
+    'of all times, as the list'
+  )
+  t.same(filterOf('code:order.paid'), { from: '2026-11-23T10:00:00.000Z', messageCode: 'order.paid' })
   t.same(filterOf('from:2h to:1h order-'), {
     from: '2026-11-24T08:00:00.000Z',
     to: '2026-11-24T09:00:00.000Z',

@@ -4,7 +4,7 @@ import { Spark } from '../chart.tsx'
 import { countText, isUncounted, sumOf, type Count } from '../counts.ts'
 import { Act, askLater, AskAct, say } from '../acts.tsx'
 import { Choice, Heading, Link, number, Shown, SpanChoice, spanOr, spans, taskPath, Time } from '../parts.tsx'
-import { epoch, List, listOf, taskColumn } from '../list.tsx'
+import { List, listOf, taskColumn } from '../list.tsx'
 import type { Delivery, Failures, Group, Operation } from '../shapes.ts'
 import { useList, useLoaded } from '../loaded.ts'
 import { go, may, now, param, texts } from '../state.ts'
@@ -103,7 +103,7 @@ type FailedDelivery = Delivery & { taskNo: string; messageCode: string; createdA
 /** The deliveries of a group that are FAILED now. "Redeliver" redelivers these. */
 function Deliveries({ downstream, fingerprint }: { downstream: string; fingerprint: string }) {
   const words = texts.value
-  const filter = { status: 'FAILED', downstream, fingerprint, from: epoch }
+  const filter = { status: 'FAILED', downstream, fingerprint }
   const loaded = useList(
     `failed ${downstream} ${fingerprint}`,
     listOf<'deliveries', FailedDelivery>('deliveries', '/deliveries', filter),

@@ -5,7 +5,7 @@ import type { Delivery, Task } from '../shapes.ts'
 import type { Change } from '../live.ts'
 import { useList } from '../loaded.ts'
 import { go, may, texts } from '../state.ts'
-import { epoch, List, listOf, taskColumn } from '../list.tsx'
+import { List, listOf, taskColumn } from '../list.tsx'
 
 interface HeldKey {
   downstream: string
@@ -83,7 +83,7 @@ function PreparedTasks() {
   const words = texts.value
   const loaded = useList(
     'held prepared',
-    listOf<'tasks', Task>('tasks', '/tasks', { status: 'PREPARED', checked: true, from: epoch }),
+    listOf<'tasks', Task>('tasks', '/tasks', { status: 'PREPARED', checked: true }),
     often
   )
   return (
@@ -124,7 +124,7 @@ function BlockedDeliveries() {
   const words = texts.value
   const loaded = useList(
     'held blocked',
-    listOf<'deliveries', Blocked>('deliveries', '/deliveries', { phase: 'BLOCKED', from: epoch }),
+    listOf<'deliveries', Blocked>('deliveries', '/deliveries', { phase: 'BLOCKED' }),
     often
   )
   return (
