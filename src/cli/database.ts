@@ -11,7 +11,7 @@ import {
   openDb,
   type Sql
 } from '../db/pool.ts'
-import { runPostmaster, stopPostmaster, urlOf } from '../embedded/postmaster.ts'
+import { borrowEmbedded, type Borrowed } from '../embedded/borrow.ts'
 import { embeddedSecret } from '../embedded/start.ts'
 import { commandLine } from '../runtime/package.ts'
 import { onStop } from '../runtime/stop.ts'
@@ -38,7 +38,7 @@ export function reportFailure(err: unknown): void {
 export async function withDatabase(config: Config, act: (sql: Sql) => Promise<void>): Promise<void> {
   checkClient()
   if (config.databaseUrl === undefined && !hasEmbedded(config)) throw new DatabaseError(nothingAt(config))
-  const own = config.databaseUrl === undefined ? await borrowEmbedded(config.dataDir) : undefined
+  const own = config.databaseUrl === undefined ? await borrowUntilStop(config.dataDir) : undefined
   const url = own?.url ?? config.databaseUrl ?? ''
   try {
     await locatePrimary(url)
@@ -54,22 +54,17 @@ export async function withDatabase(config: Config, act: (sql: Sql) => Promise<vo
   }
 }
 
-/** The embedded PostgreSQL for one command. If started here, it is stopped again, also at Ctrl-C: the process then exits with 130. */
-export async function borrowEmbedded(dataDir: string): Promise<{ url: string; leave(): Promise<void> }> {
-  const starting = runPostmaster({ dataDir })
-  let left: Promise<void> | undefined
-  const leave = (): Promise<void> => (left ??= stopped())
-  const stopped = async (): Promise<void> => {
-    const postmaster = await starting.catch(() => undefined)
-    if (postmaster && !postmaster.adopted) await stopPostmaster({ pid: postmaster.pid, dataDir })
-  }
+/** The embedded PostgreSQL for one command. It is also left at Ctrl-C: the process then exits with 130. */
+export async function borrowUntilStop(dataDir: string): Promise<Borrowed> {
+  const borrowing = borrowEmbedded(dataDir)
+  const leave = async (): Promise<void> => await (await borrowing.catch(() => undefined))?.leave()
   let isStopping = false
   onStop(() => {
     if (isStopping) process.exit(130)
     isStopping = true
     void leave().finally(() => process.exit(130))
   }, ['SIGINT', 'SIGTERM', 'SIGHUP'])
-  return { url: urlOf(await starting), leave }
+  return await borrowing
 }
 
 /** Only `start` creates the embedded database: a command would create an empty one, while the service uses another. */

@@ -2,7 +2,7 @@
 import { environment, readConfig, SettingError, type Config } from '../service/config.ts'
 import { checkClient, DatabaseError } from '../db/pool.ts'
 import { readArguments } from './arguments.ts'
-import { borrowEmbedded, hasEmbedded } from './database.ts'
+import { borrowUntilStop, hasEmbedded } from './database.ts'
 import { checks, type Finding } from './doctor/checks.ts'
 import { lookAround } from './doctor/look.ts'
 
@@ -42,7 +42,7 @@ export async function run(args: string[]): Promise<void> {
 
 /** Without DATABASE_URL: the embedded database. If it already runs, it belongs to the service and keeps running. */
 async function reachDatabase(config: Config) {
-  if (config.databaseUrl === undefined && hasEmbedded(config)) return await borrowEmbedded(config.dataDir)
+  if (config.databaseUrl === undefined && hasEmbedded(config)) return await borrowUntilStop(config.dataDir)
   return { url: config.databaseUrl, leave: async () => {} }
 }
 

@@ -18,8 +18,8 @@ export interface Embedded {
   stop(): Promise<void>
 }
 
-// Any fixed number does.
-const lock = 1_095_976_779
+/** The advisory lock of its holder. Any fixed number does. */
+export const lock = 1_095_976_779
 
 /**
  * A real PostgreSQL under `dataDir`, for this process alone. Its holder has an advisory lock in that PostgreSQL, on a

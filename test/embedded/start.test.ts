@@ -14,8 +14,9 @@ import { only } from '../support/only.ts'
 import { plainNode } from '../support/service.ts'
 import { stopwatch } from '../support/stopwatch.ts'
 import { until } from '../support/until.ts'
+import { borrowEmbedded } from '../../src/embedded/borrow.ts'
 import { embeddedSecret, startEmbedded } from '../../src/embedded/start.ts'
-import { isAlive } from '../../src/embedded/pidfile.ts'
+import { findRunning, isAlive } from '../../src/embedded/pidfile.ts'
 import { removeLeftovers } from '../../src/embedded/initdb.ts'
 import { stopPostmaster } from '../../src/embedded/postmaster.ts'
 
@@ -311,6 +312,24 @@ t.test(
     t.match(second.said.error, /cannot write its data folder .*EACCES/)
   }
 )
+
+t.test('a command leaves PostgreSQL to a service or another command, and the last one ends it', async t => {
+  const dataDir = folder(t)
+  const one = async (url: string) => t.match(await query(url, 'select 1 as one'), only({ one: 1 }))
+  const [first, second] = [await borrowEmbedded(dataDir), await borrowEmbedded(dataDir)]
+  const service = await startEmbedded({ dataDir })
+  await first.leave()
+  await second.leave()
+  await one(service.url)
+  await service.stop()
+
+  const [third, fourth] = await Promise.all([borrowEmbedded(dataDir), borrowEmbedded(dataDir)])
+  await third.leave()
+  await one(fourth.url)
+  await fourth.leave()
+  await fourth.leave()
+  t.notOk(findRunning(path.join(dataDir, 'postgres')))
+})
 
 /** A process that leads its own process group, like `npm start` in a shell. */
 async function holder(t: Test, dataDir: string, user: { uid?: number; gid?: number } = {}) {
