@@ -8,6 +8,8 @@ import { isParseError, UsageError } from './arguments.ts'
 interface Command {
   help: string
   run(args: string[]): Promise<void>
+  /** It runs code of users, which may keep a timer or a connection open: the process ends when the command has. */
+  runsHandlers?: true
 }
 
 const commands: Record<string, { does: string; load: () => Promise<Command> }> = {
@@ -60,10 +62,18 @@ async function main([name, ...args]: string[]): Promise<void> {
   } catch (err) {
     // Compared by name: an import of the settings takes longer than most commands.
     if (err instanceof UsageError || (err instanceof Error && err.name === 'SettingError'))
-      return refuse(err.message)
-    if (!isParseError(err)) throw err
-    refuse(`${err.message}\n\n${command.help}`)
+      refuse(err.message)
+    else if (isParseError(err)) refuse(`${err.message}\n\n${command.help}`)
+    else throw err
   }
+  if (command.runsHandlers) await exit()
+}
+
+/** Ends the process when its output is written. */
+async function exit(): Promise<void> {
+  for (const stream of [process.stdout, process.stderr])
+    await new Promise(resolve => stream.write('', resolve))
+  process.exit()
 }
 
 function refuse(text: string): void {

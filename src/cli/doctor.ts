@@ -9,6 +9,8 @@ import { lookAround } from './doctor/look.ts'
 export const help = `ackbox doctor    checks the settings of this shell, PostgreSQL, Redis, the handlers and the clock
 It changes nothing. Exit: 0 nothing to fix · 1 something to fix`
 
+export const runsHandlers = true
+
 export async function run(args: string[]): Promise<void> {
   readArguments({ args })
   try {

@@ -22,6 +22,8 @@ ${dryRunLine}  shows the request to each downstream, without sending it
 It reads the settings of the service: HANDLERS_DIR, DEMO, and the variables that the handlers take from env.
 Exit: 0 no errors · 1 errors, which are printed`
 
+export const runsHandlers = true
+
 export async function run(args: string[]): Promise<void> {
   try {
     await perform(args)

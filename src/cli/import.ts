@@ -40,6 +40,8 @@ Ctrl-C or SIGTERM after the current batch`
 
 const exits = { failed: 1, refused: 2, stopped: 130 }
 
+export const runsHandlers = true
+
 export async function run(args: string[]): Promise<void> {
   try {
     await perform(args)

@@ -25,7 +25,7 @@ Filters: --status FAILED  --code order.paid  --scene vip  --downstream warehouse
   --url URL   address of the service (default ACKBOX_URL, else http://127.0.0.1:PORT)
   --key KEY   API key with the scopes ops:read and ops:write (default ACKBOX_KEY, else the key that DEMO=on keeps)
   --json      prints the answers of the API as they are
-Exit: 0 done, also if nothing matches list or --all · 1 refused, or the task has nothing to do`
+Exit: 0 done, also if nothing matches list or --all · 1 refused, the task has nothing to do, or the redelivery was stopped`
 
 interface Operation {
   id: string
@@ -37,6 +37,7 @@ interface Operation {
 }
 
 const pollMs = 500
+const patienceMs = 60_000
 /** The time between progress lines when the output is not a terminal. */
 const lineMs = 10_000
 
@@ -48,11 +49,14 @@ interface Problem {
   errors?: { detail: string; pointer: string }[]
 }
 
-/** Thrown with --json: the unchanged answer of the API. */
-class Refused extends Error {
-  readonly problem: object
-  constructor(problem: object) {
-    super('refused')
+/** Nobody answers at the address, or the answer is not of success. `problem`: the unchanged answer of the API, for --json. */
+class CallError extends UsageError {
+  /** Whether the same call may succeed later: the service restarts, or is busy. */
+  readonly isTransient: boolean
+  readonly problem: object | undefined
+  constructor(text: string, status?: number, problem?: object) {
+    super(text)
+    this.isTransient = status === undefined || status === 429 || status >= 500
     this.problem = problem
   }
 }
@@ -70,7 +74,7 @@ export async function run(args: string[]): Promise<void> {
     client = openClient({ url, ...(key ? { key } : {}), sockets: 2, signal: stop.signal })
     await perform(client, url, verb, words, given)
   } catch (err) {
-    if (!(err instanceof Refused)) throw err
+    if (!given.json || !(err instanceof CallError) || !err.problem) throw err
     console.log(JSON.stringify(err.problem))
     process.exitCode = 1
   } finally {
@@ -87,17 +91,17 @@ async function perform(
 ): Promise<void> {
   const ask = async <Answer>(method: 'GET' | 'POST', path: string, body?: object): Promise<Answer> => {
     const reply = await client.call(method, path, body).catch((err: unknown) => {
-      throw new UsageError(`No service answers at ${url} (${messageOf(err)}): set --url`)
+      throw new CallError(`No service answers at ${url} (${messageOf(err)}): set --url`)
     })
     const isJson = typeof reply.body === 'object' && reply.body !== null
     // A proxy gives such an answer while the service restarts.
     if (!isJson && reply.status >= 500)
-      throw new UsageError(`${url} answered HTTP ${reply.status}: try again`)
+      throw new CallError(`${url} answered HTTP ${reply.status}: try again`, reply.status)
     if (!isJson)
       throw new UsageError(`The server at ${url} is not Ackbox (HTTP ${reply.status}, no JSON): set --url`)
     if (reply.status < 300) return reply.body as Answer
-    if (given.json) throw new Refused(reply.body as object)
-    throw new UsageError(refusal(reply.body as Problem, reply.status, verb))
+    const problem = reply.body as Problem
+    throw new CallError(refusal(problem, reply.status, verb), reply.status, problem)
   }
   const print = <Answer>(answer: Answer, show: (answer: Answer) => void): void =>
     given.json ? console.log(JSON.stringify(answer)) : show(answer)
@@ -143,7 +147,9 @@ async function perform(
       console.error(
         `Operation ${begun.id}: ${begun.matched} match. Ctrl-C leaves it running; ${commandLine(`tasks stop ${begun.id}`)} stops it`
       )
-      return print(await follow(ask, begun), showOperation)
+      const ended = await follow(ask, begun)
+      if (ended.state !== 'DONE') process.exitCode = 1
+      return print(ended, showOperation)
     }
     case 'stop':
       return print(
@@ -170,15 +176,26 @@ function refusal(
   return `${head}${detail === undefined ? '' : `: ${detail}`}${place}`
 }
 
+/** Asks until the operation has ended. A service that restarts, or is busy, is asked again for a minute. */
 async function follow(
   ask: <Answer>(method: 'GET', path: string) => Promise<Answer>,
   begun: Operation
 ): Promise<Operation> {
   let printedAt = performance.now()
+  let answeredAt = performance.now()
   for (let now = begun; ;) {
     if (now.state !== 'RUNNING') return now
     await sleep(pollMs)
-    now = await ask<Operation>('GET', `/operations/${begun.id}`)
+    try {
+      now = await ask<Operation>('GET', `/operations/${begun.id}`)
+    } catch (err) {
+      if (!(err instanceof CallError)) throw err
+      if (err.isTransient && performance.now() - answeredAt < patienceMs) continue
+      throw new UsageError(
+        `${err.message}\nOperation ${begun.id} goes on all the same: GET /operations/${begun.id} shows its progress`
+      )
+    }
+    answeredAt = performance.now()
     const line = `${now.redelivered} of ${now.matched} redelivered`
     if (process.stderr.isTTY) process.stderr.write(`\r${line} `)
     else if (performance.now() - printedAt >= lineMs) {

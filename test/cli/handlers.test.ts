@@ -28,6 +28,20 @@ t.test('it lists every handler and downstream', async t => {
   t.match(out, /3 handlers, 6 downstreams, no errors/)
 })
 
+t.test('a handler that keeps a timer open does not keep the command open', async t => {
+  const dir = t.testdir({
+    'paid.mjs': `import { defineHandler, z } from 'ackbox/handler'
+      setInterval(() => {}, 1000)
+      const one = { transport: 'http', request: () => ({ url: 'https://example.com' }) }
+      export default defineHandler({ messageCode: 'order.paid', body: z.object({}), downstreams: { one } })`
+  })
+  t.match(await handlers([], { HANDLERS_DIR: dir }), { code: 0, out: /no errors/ })
+  t.match(await handlers(['--dry-run', 'order.piad', '{}'], { HANDLERS_DIR: dir }), {
+    code: 1,
+    err: /order\.paid/
+  })
+})
+
 t.test('a wrong folder ends it with 1 and all that is wrong', async t => {
   const dir = mkdtempSync(join(tmpdir(), 'handlers-'))
   t.teardown(() => rmSync(dir, { recursive: true }))

@@ -124,3 +124,37 @@ t.test('a time before 1970 is refused by its option', async t => {
     err: '--from 999999999d is before 1970\n'
   })
 })
+
+t.test(
+  'a bulk redelivery is followed over a restart of the service, and a stopped one is no success',
+  async t => {
+    const operation = { id: 'op-1', matched: 2, redelivered: 2, skipped: 0 }
+    let answers: [status: number, body: object | string][] = []
+    const server = createServer((request, response) => {
+      const [status, body] =
+        request.method === 'POST' ? [202, { ...operation, state: 'RUNNING' }] : (answers.shift() ?? [200, ''])
+      // A process that ends does not answer.
+      if (status === 0) return void request.socket.destroy()
+      response.writeHead(status, { 'content-type': 'application/json' })
+      response.end(typeof body === 'string' ? body : JSON.stringify(body))
+    })
+    server.listen(0, '127.0.0.1')
+    await once(server, 'listening')
+    t.teardown(() => server.close())
+    const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`
+    answers = [
+      [0, ''],
+      [502, '<h1>Bad gateway</h1>'],
+      [503, { code: 'UNAVAILABLE', title: 'The service cannot take this now' }],
+      [200, { ...operation, state: 'DONE' }]
+    ]
+    t.match(await tasks(url, 'redeliver', '--all', '--code', 'order.paid'), { code: 0, out: /DONE/ })
+    answers = [[200, { ...operation, state: 'STOPPED' }]]
+    t.match(await tasks(url, 'redeliver', '--all', '--code', 'order.paid'), { code: 1, out: /STOPPED/ })
+    answers = [[401, { code: 'UNAUTHORIZED', title: 'A valid API key is required' }]]
+    t.match(await tasks(url, 'redeliver', '--all', '--code', 'order.paid'), {
+      code: 1,
+      err: /UNAUTHORIZED[^]*Operation op-1 goes on all the same: GET \/operations\/op-1/
+    })
+  }
+)
