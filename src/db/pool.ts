@@ -1,5 +1,6 @@
 import postgres from 'postgres'
 import { findPrimary, follow, hostUrls, primaryUrl } from './hosts.ts'
+import { isTlsError } from '../runtime/tls.ts'
 
 export type Sql = postgres.Sql<{ bigint: number }>
 /** A client without types of its own. */
@@ -87,7 +88,10 @@ const system =
 // 08 connection, 53 resources (disk full, too many connections), 57P0x shutdown, 25006 read-only, 58 system, XX corrupted
 const server = /^(08\w{3}|53\w{3}|57P0\w|57014|25006|55P03|58\w{3}|3D000|28\w{3})$/
 
-/** True when the database is away, full, read-only or too busy: the statement is not the cause, so a later retry may succeed. */
+/**
+ * True when the database is away, full, read-only or too busy, or its certificate is not accepted: the statement is not the cause, so a
+ * later retry may succeed.
+ */
 export function isInfrastructure(err: unknown): boolean {
   if (!(err instanceof Error)) return false
   const { code } = err as { code?: unknown }
@@ -95,7 +99,7 @@ export function isInfrastructure(err: unknown): boolean {
     // drizzle's own errors carry PostgreSQL's as their cause.
     return isInfrastructure(err.cause) || (err instanceof AggregateError && err.errors.some(isInfrastructure))
   }
-  return ours.test(code) || system.test(code) || server.test(code)
+  return ours.test(code) || system.test(code) || server.test(code) || isTlsError(code)
 }
 
 /**

@@ -1,5 +1,6 @@
 import { errors } from 'undici'
 import type { Outcome } from '../domain/types.ts'
+import { isCertificateError, isTlsError } from '../runtime/tls.ts'
 
 export type Failed = Extract<Outcome, { kind: 'failed' }>
 
@@ -15,24 +16,6 @@ export class Failure extends Error {
 
 export const failed = (reason: string): Failed => ({ kind: 'failed', reason })
 export const failure = (reason: string): Failure => new Failure(failed(reason))
-
-const certificate = new Set([
-  'DEPTH_ZERO_SELF_SIGNED_CERT',
-  'SELF_SIGNED_CERT_IN_CHAIN',
-  'UNABLE_TO_VERIFY_LEAF_SIGNATURE',
-  'UNABLE_TO_GET_ISSUER_CERT',
-  'UNABLE_TO_GET_ISSUER_CERT_LOCALLY',
-  'UNABLE_TO_DECRYPT_CERT_SIGNATURE',
-  'UNABLE_TO_DECODE_ISSUER_PUBLIC_KEY',
-  'INVALID_CA',
-  'INVALID_PURPOSE',
-  'PATH_LENGTH_EXCEEDED',
-  'HOSTNAME_MISMATCH',
-  'ERROR_IN_CERT_NOT_BEFORE_FIELD',
-  'ERROR_IN_CERT_NOT_AFTER_FIELD',
-  'ERR_TLS_CERT_ALTNAME_INVALID',
-  'ERR_TLS_CERT_ALTNAME_FORMAT'
-])
 
 const words: Readonly<Record<string, string>> = {
   UND_ERR_CONNECT_TIMEOUT: 'connect_timeout',
@@ -61,11 +44,8 @@ export function failureOf(error: unknown): Failed {
   if (error instanceof errors.HTTPParserError)
     return failed(`protocol: ${/\((.*)\)$/.exec(error.message)?.[1] ?? 'not HTTP'}`)
   const code = error instanceof Error && 'code' in error ? String(error.code) : 'unknown'
-  if (certificate.has(code) || code.startsWith('CERT_') || code.startsWith('CRL_')) {
-    return { kind: 'failed', reason: `tls: ${code}`, alarm: 'TLS' }
-  }
-  if (code === 'EPROTO' || code.startsWith('ERR_SSL_') || code.startsWith('ERR_TLS_'))
-    return failed(`tls: ${code}`)
+  if (isCertificateError(code)) return { kind: 'failed', reason: `tls: ${code}`, alarm: 'TLS' }
+  if (isTlsError(code)) return failed(`tls: ${code}`)
   // undici's messages for an answer without a request, an upgrade, and a 100 without `Expect`.
   if (error instanceof Error && (error.message === 'bad upgrade' || error.message === 'bad response'))
     return failed('protocol')

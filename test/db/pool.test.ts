@@ -1,8 +1,11 @@
+import { once } from 'node:events'
 import net from 'node:net'
+import { TLSSocket } from 'node:tls'
 import t, { type Test } from 'tap'
 import { checkServer, isInfrastructure, openDb } from '../../src/db/pool.ts'
 import { only } from '../support/only.ts'
 import { testDb } from '../support/postgres.ts'
+import { key, selfSigned } from '../transport/certs.ts'
 
 t.test('a server that cannot keep the promise is refused with what to do', async t => {
   const { url, sql } = await testDb(t)
@@ -54,6 +57,29 @@ t.test('the database away or full is told from a statement that is wrong', async
   const wrong = openDb('postgres://x:x@no.such.host.invalid/x', { max: 1 })
   t.ok(isInfrastructure(await error(wrong`select 1`)))
   await wrong.end()
+})
+
+t.test('a certificate that is not accepted is the database away', async t => {
+  const server = net.createServer(socket => {
+    socket.on('error', () => {})
+    // The request for TLS is answered with one letter.
+    socket.once('data', () => {
+      socket.write('S')
+      new TLSSocket(socket, { isServer: true, cert: selfSigned, key }).on('error', () => {})
+    })
+  })
+  server.listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  t.teardown(() => server.close())
+  const { port } = server.address() as net.AddressInfo
+  const sql = openDb(`postgres://x:x@127.0.0.1:${port}/x?sslmode=verify-full`, { max: 1 })
+  t.teardown(() => sql.end({ timeout: 0 }))
+  const err: unknown = await sql`select 1`.then(
+    () => undefined,
+    (reason: unknown) => reason
+  )
+  t.match(err, { code: 'DEPTH_ZERO_SELF_SIGNED_CERT' })
+  t.ok(isInfrastructure(err))
 })
 
 t.test(
