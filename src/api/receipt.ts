@@ -8,6 +8,10 @@ import { defined } from '../domain/optional-members.ts'
 /** The result of an accepted receipt. */
 export type Taken = Extract<Awaited<ReturnType<ApiDeps['receive']>>, object>
 
+const longestReason = 1_000
+/** A text that is too long must not cost the receipt. It never ends in half a surrogate pair. */
+const shortened = (reason: string): string => reason.slice(0, longestReason).replace(/[\uD800-\uDBFF]$/, '')
+
 /**
  * A receipt as posted to /callback or read from a queue: its JSON, and the token of the delivery. Throws the Problem with the
  * reason of a refusal, or Unavailable.
@@ -30,7 +34,7 @@ export async function takeReceipt(
     taskNo,
     messageCode,
     result,
-    ...defined({ downstream, reason, data }),
+    ...defined({ downstream, reason: reason && shortened(reason), data }),
     token,
     remote
   })

@@ -158,7 +158,7 @@ export const receiptBody = z.strictObject({
     .describe(
       'HANDLED (default): done. RETRY: count a try and send again. FAILED: never send again. PROCESSING: wait longer.'
     ),
-  reason: z.string().max(1_000).optional(),
+  reason: z.string().optional().describe('Longer ones are cut to 1,000 characters.'),
   data: z.unknown().optional().meta({ description: 'Any JSON up to 65,536 bytes, stored with the receipt.' })
 })
 

@@ -42,6 +42,9 @@ t.test('what a receipt says reaches the service with the very text of its data',
   })
   await inject(app, '/callback', { ...receipt, data: null }, good)
   t.equal(receipts[1]?.data, 'null')
+  // Such as a stack trace: a receipt that is refused would be lost.
+  await inject(app, '/callback', { ...receipt, reason: 'x'.repeat(999) + '\u{1F600} and more' }, good)
+  t.equal(receipts[2]?.reason, 'x'.repeat(999))
 })
 
 t.test('every wrong token gets one and the same 401', async t => {
@@ -74,7 +77,6 @@ t.test(
       ['result null', { ...receipt, result: null }, 422, 'INVALID'],
       ['no messageCode', { taskNo: 'one' }, 422, 'INVALID'],
       ['an unknown member', { ...receipt, more: 1 }, 422, 'INVALID'],
-      ['a reason of 1,001', { ...receipt, reason: 'x'.repeat(1_001) }, 422, 'INVALID'],
       ['not JSON', 'success', 400, 'NOT_JSON'],
       ['a member twice', '{"taskNo":"one","taskNo":"one","messageCode":"order.paid"}', 400, 'NOT_I_JSON'],
       [
