@@ -192,7 +192,7 @@ export function operationRoutes(app: App, deps: ApiDeps): void {
         tags: ['operations'],
         summary: 'Stop an operation',
         operationId: 'stopOperation',
-        description: 'Deliveries already redelivered are not undone. The body is ignored.',
+        description: 'Deliveries already redelivered are not undone.',
         params,
         response: {
           200: operationAnswer,

@@ -81,7 +81,7 @@ export const settings = z.object({
     .string()
     .optional()
     .describe(
-      'Private destinations that deliveries may reach: CIDRs, or host:port. Loopback and metadata addresses need host:port.'
+      'Private destinations that deliveries may reach: CIDRs, or host:port. Loopback and metadata addresses and internal names (orders, x.internal) need host:port.'
     )
     .meta({
       unset: 'loopback and private ranges without `DATABASE_URL`, else none; empty: none',
