@@ -243,7 +243,10 @@ t.test('what has a limit a second is redelivered at a fifth of it', async t => {
   // A fifth of 5 a second: one a second. The first starts at once.
   const one = runner('here', { limits: () => ({ concurrency: 50, perSecond: 5 }) })
   const began = performance.now()
-  while (performance.now() - began < 1_500) await one.look()
+  while (performance.now() - began < 1_500) {
+    await one.look()
+    await new Promise(resolve => setTimeout(resolve, 25))
+  }
   const seconds = (performance.now() - began) / 1000
   const [row] = await sql<{ n: number }[]>`select count(*)::int as n from operation_delivery`
   t.ok((row?.n ?? 99) <= 1 + Math.ceil(seconds), `${row?.n} in ${seconds.toFixed(1)} s`)

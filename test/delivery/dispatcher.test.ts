@@ -293,7 +293,7 @@ t.test('after an outage of its own a dispatcher waits 2 s before it calls leases
   hole.swallow()
   // The lease ends while no statement can be written.
   await direct`update delivery set next_action_at = now() - interval '1 s'`
-  await new Promise(resolve => setTimeout(resolve, 100))
+  await until(async () => hole.swallowed() > 0)
   hole.heal()
   const back = performance.now()
   await until(async () => (await direct`select from delivery where attempt = 2`).length === 1)
@@ -313,7 +313,8 @@ t.test('a due delivery is found by the timer of the next due time, long before t
 })
 
 t.test('a full claim looks again at once: a backlog drains without waiting for sweeps', async t => {
-  const { accept, dispatching, queue, downstream, quiet } = await setup(t, { sweepMs: 60_000 })
+  // Six sweeps would take longer than the test may.
+  const { accept, dispatching, queue, downstream, quiet } = await setup(t, { sweepMs: 600_000 })
   queue.roomLeft = 0
   await accept.many(Array.from({ length: 300 }, () => taskRequest()))
   await quiet()
@@ -366,5 +367,5 @@ t.test('a backlog that is paused is no reason to look without end', async t => {
 })
 
 async function until(is: () => Promise<boolean>): Promise<void> {
-  while (!(await is()));
+  while (!(await is())) await new Promise(resolve => setTimeout(resolve, 5))
 }

@@ -300,5 +300,5 @@ t.test(
 )
 
 async function until(is: () => Promise<boolean>): Promise<void> {
-  while (!(await is()));
+  while (!(await is())) await new Promise(resolve => setTimeout(resolve, 5))
 }

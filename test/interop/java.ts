@@ -23,10 +23,14 @@ export async function javaExample(
   const home = mkdtempSync(join(tmpdir(), 'ackbox-java-'))
   const classes = `${project}/target/classes:${project}/target/dependency/*`
   // RocketMQ's client writes its log into the home folder by default.
-  const java = spawn('java', [`-Drocketmq.log.root=${home}`, '-cp', classes, main], {
-    env: { ...process.env, ...env },
-    stdio: ['ignore', 'pipe', 'pipe']
-  })
+  const java = spawn(
+    'java',
+    ['-XX:TieredStopAtLevel=1', '-XX:+UseSerialGC', `-Drocketmq.log.root=${home}`, '-cp', classes, main],
+    {
+      env: { ...process.env, ...env },
+      stdio: ['ignore', 'pipe', 'pipe']
+    }
+  )
   let said = ''
   for (const stream of [java.stdout, java.stderr])
     stream.on('data', (chunk: Buffer) => {

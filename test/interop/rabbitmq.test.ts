@@ -3,6 +3,7 @@ import { createServer, type AddressInfo } from 'node:net'
 import { createServer as createTlsServer } from 'node:tls'
 import { setTimeout as sleep } from 'node:timers/promises'
 import t, { type Test } from 'tap'
+import { stopwatch } from '../support/stopwatch.ts'
 import { guard } from '../../src/transport/egress/guard.ts'
 import { rabbitmqTransport, type RabbitmqRequest } from '../../src/transport/rabbitmq/rabbitmq.ts'
 import type { Transport } from '../../src/transport/types.ts'
@@ -250,11 +251,11 @@ t.test('what only RabbitMQ does', { skip }, async t => {
       said = outcome.kind === 'failed' ? outcome.reason : ''
       t.match(outcome.kind === 'failed' ? outcome.reason : 'blocked', /^(timeout|blocked)/)
     }
-    const began = performance.now()
+    const began = stopwatch(t)
     t.match(await own.send(paid(), sendContext()), { kind: 'failed', reason: /^blocked/ })
-    t.ok(performance.now() - began < 2_000)
+    t.ok(began() < 2_000)
     await server.ctl('set_vm_memory_high_watermark', 'absolute', '512MiB')
-    for (const end = Date.now() + 10_000; Date.now() < end; await sleep(100))
+    for (const end = Date.now() + 300_000; Date.now() < end; await sleep(100))
       if ((await own.send(paid(), sendContext())).kind === 'delivered') break
     t.match(await own.send(paid(), sendContext()), { kind: 'delivered' })
     await empty()
@@ -276,7 +277,7 @@ t.test('what only RabbitMQ does', { skip }, async t => {
           t.match(outcome, { kind: 'failed', reason: 'timeout' }, `round ${round}`)
       }
       server.server.thaw()
-      for (const end = Date.now() + 10_000; Date.now() < end; await sleep(100))
+      for (const end = Date.now() + 300_000; Date.now() < end; await sleep(100))
         if ((await own.send(paid(), sendContext({ timeoutMs: 1_000 }))).kind === 'delivered') break
       const after = await Promise.all(Array.from({ length: 100 }, () => own.send(paid(), sendContext())))
       t.same(new Set(after.map(each => each.kind)), new Set(['delivered']))
@@ -343,11 +344,11 @@ t.test('a server that takes the connection and says nothing', async t => {
     reason: 'connect_timeout'
   })
   const sent = ways.send(paid(), sendContext())
-  const began = performance.now()
+  const began = stopwatch(t)
   await ways.close()
   t.match(await sent, { kind: 'failed', reason: 'shutdown' })
   t.match(await ways.send(paid(), sendContext()), { kind: 'failed', reason: 'shutdown' })
-  t.ok(performance.now() - began < 500)
+  t.ok(began() < 3_000)
 })
 
 t.test('amqps asks for the name it was given, and a certificate that nobody vouches for is said', async t => {

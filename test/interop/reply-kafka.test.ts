@@ -26,7 +26,7 @@ function running(t: Test, url: string, answer: (text: string) => 'done' | 'later
   return { lines, stop, texts: () => seen.map(each => each.text), seen }
 }
 
-async function until(what: () => boolean, ms = 20_000): Promise<void> {
+async function until(what: () => boolean, ms = 300_000): Promise<void> {
   for (const end = Date.now() + ms; !what(); await sleep(20))
     if (Date.now() > end) throw new Error('it did not come to be')
 }
@@ -41,7 +41,7 @@ t.test('receipts by Kafka', { skip }, async t => {
     await server.publish(topic, [{ value: '{"a": 1.0}', headers: { 'Ackbox-Callback-Token': 'v1.abc' } }])
     await until(() => first.seen.length === 1)
     t.strictSame(first.seen, [{ text: '{"a": 1.0}', headers: { 'ackbox-callback-token': 'v1.abc' } }])
-    t.ok((await first.stop()) < 5_000)
+    t.ok((await first.stop()) < 15_000)
     const second = running(t, url)
     await server.publish(topic, [{ value: 'b' }])
     await until(() => second.seen.length > 0)
@@ -56,7 +56,7 @@ t.test('receipts by Kafka', { skip }, async t => {
       ...Array.from({ length: 50 }, (_, i) => ({ value: `m${i}` }))
     ])
     await until(() => first.texts().filter(each => each === 'off').length >= 2 && first.texts().length >= 52)
-    t.ok((await first.stop()) < 5_000)
+    t.ok((await first.stop()) < 15_000)
     const second = running(t, url)
     await until(() => second.texts().includes('off'))
     await second.stop()
@@ -72,7 +72,7 @@ t.test('receipts by Kafka', { skip }, async t => {
     await server.publish(topic, [{ value: 'after' }])
     await until(() => one.texts().includes('after'), 40_000)
     t.ok(one.lines.length <= 2, JSON.stringify(one.lines))
-    t.ok((await one.stop()) < 5_000)
+    t.ok((await one.stop()) < 15_000)
   })
 
   await t.test('a broker that is down at the start is found when it is up', async t => {

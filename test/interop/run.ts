@@ -73,21 +73,19 @@ const runnable = rows.filter(row => row.missing.length === 0)
 if (runnable.length === 0 || (strict && runnable.length < rows.length)) process.exit(1)
 
 console.error(`${runnable.length} files; servers are fetched into ${cache} when they are not there yet`)
-const tap = spawn(
-  'npx',
+// Two files at a time, since they wait for their servers most of the time.
+const tests = spawn(
+  process.execPath,
   [
-    'tap',
-    'run',
-    // Two files at a time, since they wait for their servers most of the time.
-    '-j2',
-    '--timeout=2400',
-    '--exclude=**/node_modules/**',
-    ...runnable.map(row => join(folder, row.name))
+    join(folder, '../support/run.js'),
+    '--jobs',
+    '2',
+    ...runnable.map(row => `test/interop/${row.name.replace(/js$/, 'ts')}`)
   ],
   { stdio: 'inherit', env: { ...process.env, INTEROP_RUN: String(process.pid) } }
 )
-// Ctrl-C reaches tap by the terminal too; it ends the servers, and we end with it.
-for (const signal of ['SIGINT', 'SIGTERM'] as const) process.on(signal, () => void tap.kill(signal))
-tap.on('exit', (code, signal) => {
+// Ctrl-C reaches it by the terminal too; it ends the servers, and we end with it.
+for (const signal of ['SIGINT', 'SIGTERM'] as const) process.on(signal, () => void tests.kill(signal))
+tests.on('exit', (code, signal) => {
   process.exitCode = code ?? (signal ? 130 : 1)
 })

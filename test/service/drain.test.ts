@@ -17,6 +17,9 @@ t.jobs = 2
 
 const support = path.resolve(import.meta.dirname, '../support')
 
+const isOverloaded = (answer: unknown): boolean =>
+  (answer as { body?: { detail?: string } }).body?.detail === 'the process is overloaded'
+
 t.test(
   'a rolling restart under load, behind a balancer that heeds readyz, is seen by nobody',
   { buffered: true },
@@ -40,7 +43,10 @@ t.test(
       for (let n = 0; !ended; n++) {
         const taskNo = `rolling-${me}-${n}`
         const messageCode = n % 2 === 0 ? 'test.plain' : 'test.receipt'
-        const answer = await post(gate.url, taskNo, { messageCode }).catch((err: unknown) => err)
+        // A busy machine makes a process refuse what it has no time for, whether another one restarts or not.
+        let answer: unknown
+        do answer = await post(gate.url, taskNo, { messageCode }).catch((err: unknown) => err)
+        while (isOverloaded(answer))
         if ((answer as { status?: number }).status === 201) posted.push(taskNo)
         else failed.push(answer)
         await new Promise(resolve => setImmediate(resolve))
@@ -230,16 +236,14 @@ t.test('an idle process says no for a second before it shuts its door', { buffer
   const service = await start(t, on.env)
   const began = performance.now()
   const leaving = service.kill('SIGTERM')
-  let said = 0
+  let said = false
   await until('the door is shut', async () => {
     const answer = await call(`${service.url}/readyz`).catch(() => null)
-    if (answer?.status === 503) said = performance.now()
+    said ||= answer?.status === 503
     return answer === null
   })
-  t.ok(
-    said - began > 1_000,
-    `a balancer that looks once a second has heard it: ${(said - began).toFixed(0)} ms`
-  )
+  const shut = performance.now() - began
+  t.ok(said && shut > 1_000, `a balancer that looks once a second has heard it: ${shut.toFixed(0)} ms`)
   t.same(await leaving, { code: 0, signal: null }, 'it ends politely')
 })
 

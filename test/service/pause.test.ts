@@ -22,10 +22,8 @@ t.test('a pause holds in every process and over a restart, and costs no try', as
 
   // A process may learn of the pause a second late. Until then its deliveries are still sent, or handed back.
   let probes = 0
-  await until(
-    'the other process has heard of it',
-    async () => waits(await taken(there.url, `probe-${probes++}`)),
-    2
+  await until('the other process has heard of it', async () =>
+    waits(await taken(there.url, `probe-${probes++}`))
   )
   const tasks = numbered('paused', 60)
   const answers = await eachOf(tasks, taskNo =>

@@ -9,6 +9,7 @@ import type { Test } from 'tap'
 export async function blackHole(t: Test, target: { host: string; port: number }) {
   const open = new Set<Socket>()
   let swallowing = false
+  let swallowed = 0
   let refusing = false
   const cut = () => {
     for (const socket of open) socket.destroy()
@@ -26,7 +27,8 @@ export async function blackHole(t: Test, target: { host: string; port: number })
       socket.setNoDelay(true)
       socket.on('error', () => socket.destroy())
       socket.on('data', data => {
-        if (!swallowing) other.write(data)
+        if (swallowing) swallowed++
+        else other.write(data)
       })
       socket.on('close', () => {
         open.delete(socket)
@@ -48,6 +50,8 @@ export async function blackHole(t: Test, target: { host: string; port: number })
     swallow() {
       swallowing = true
     },
+    /** How many packets it has swallowed. */
+    swallowed: () => swallowed,
     /** As when the server is stopped: open connections are cut, and new ones are refused. */
     refuse() {
       refusing = true

@@ -5,18 +5,18 @@ import { closeSync, mkdirSync, openSync, readFileSync, rmSync, writeFileSync } f
 import { availableParallelism } from 'node:os'
 import path from 'node:path'
 import { parseArgs } from 'node:util'
-import { testFiles, tierNames, type TestFile } from './tiers.ts'
+import { testFiles, tierNames, type TestFile, type Tier } from './tiers.ts'
 import { slowFiles, sum, verdictOf, type Verdict } from './verdict.ts'
 
 const help = `npm test -- [file or folder…] [options]
 
-  npm test                                     all files except those of the tier long
+  npm test                                     all files except those of the tiers long and interop
   npm test -- test/delivery/accept.test.ts     one file, or several
   npm test -- test/db                          a folder
   npm run test:unit | test:db | test:system    without a server | with PostgreSQL or Redis | processes and faults
   npm run test:long                            stories of many processes, every failpoint by every fault, upgrades: 20 s or more each
 
-  --tier NAME    unit, db, system or long: only the files of this tier
+  --tier NAME    unit, db, system, long or interop: only the files of this tier
   --jobs N       files at once; by default the number of processors plus one
   --list         the files, each with its tier
   --help
@@ -27,8 +27,11 @@ The output of each file is in .tap/test-results. To run one test of a file, writ
 const root = path.resolve(import.meta.dirname, '../../..')
 const results = path.join(root, '.tap/test-results')
 const times = path.join(root, '.tap/seconds.json')
-/** Long, as it only ends a hang: on a busy machine a file takes many times as long as alone. */
-const mostSeconds = 660
+/** Long, as it only ends a hang: on a busy machine a file takes many times as long as alone. Interop fetches and builds servers. */
+const mostSeconds = (tier: Tier): number => (tier === 'interop' ? 2_400 : 660)
+
+/** Without a name or a tier they do not run. */
+const onDemand: ReadonlySet<Tier> = new Set(['long', 'interop'])
 
 const running = new Set<ChildProcess>()
 process.exitCode = await main()
@@ -45,7 +48,7 @@ async function main(): Promise<number> {
   mkdirSync(results, { recursive: true })
   const known = timesOfLast()
   // The guess for files without a known time: system and long run first.
-  const guess = { unit: 0, db: 1, system: 600, long: 601 }
+  const guess = { unit: 0, db: 1, system: 600, long: 601, interop: 602 }
   const queue = files.toSorted(
     (a, b) => (known[b.source] ?? guess[b.tier]) - (known[a.source] ?? guess[a.tier])
   )
@@ -94,7 +97,7 @@ function chosen(all: TestFile[], args: string[], tier: string | undefined): Test
   if (tier !== undefined && !tierNames.some(name => name === tier))
     return `there is no tier ${tier}: ${tierNames.join(', ')}`
   const inTier = (file: TestFile) =>
-    tier === undefined ? args.length > 0 || file.tier !== 'long' : file.tier === tier
+    tier === undefined ? args.length > 0 || !onDemand.has(file.tier) : file.tier === tier
   const files = new Set<TestFile>()
   for (const arg of args.length === 0 ? ['test'] : args) {
     const name = path.posix
@@ -111,7 +114,7 @@ function chosen(all: TestFile[], args: string[], tier: string | undefined): Test
 function missing(all: TestFile[], arg: string, name: string): string {
   const part = path.posix.basename(name).replace(/(?:\.test)?\.ts$/, '')
   const near = all.filter(({ source }) => source.includes(part)).slice(0, 5)
-  const elsewhere = /^test\/(interop|package|image|schemathesis)\b/.exec(name)?.[1]
+  const elsewhere = /^test\/(package|image|schemathesis)\b/.exec(name)?.[1]
   if (elsewhere) return `${arg} has a script of its own: npm run test:${elsewhere}`
   return [
     `there is no test ${arg}${near.length > 0 ? '; perhaps' : ': npm test -- --list shows all'}`,
@@ -119,7 +122,7 @@ function missing(all: TestFile[], arg: string, name: string): string {
   ].join('\n')
 }
 
-async function run({ compiled, source }: TestFile): Promise<Verdict> {
+async function run({ compiled, source, tier }: TestFile): Promise<Verdict> {
   const log = path.join(results, `${source.replaceAll('/', '-')}.tap`)
   rmSync(log, { force: true })
   const output = openSync(log, 'w')
@@ -127,7 +130,7 @@ async function run({ compiled, source }: TestFile): Promise<Verdict> {
   // A process group of its own: a kill also ends the processes that the test started.
   const child = spawn(process.execPath, ['--enable-source-maps', path.join(root, compiled)], {
     cwd: root,
-    env: { ...process.env, TAP_TIMEOUT: String(mostSeconds) },
+    env: { ...process.env, TAP_TIMEOUT: String(mostSeconds(tier)) },
     stdio: ['ignore', output, output],
     detached: true
   })
@@ -139,7 +142,7 @@ async function run({ compiled, source }: TestFile): Promise<Verdict> {
       isLate = true
       end(child, 'SIGKILL')
     },
-    (mostSeconds + 20) * 1000
+    (mostSeconds(tier) + 20) * 1000
   )
   const [code, signal] = await new Promise<[number | null, NodeJS.Signals | null]>((resolve, reject) => {
     child.once('exit', (...how) => resolve(how))

@@ -130,11 +130,12 @@ export async function untilHeard<A extends { status: number }>(
 
 /** Waits until the task is no longer SENDING, for ever or this many seconds. Returns the last answer. */
 export async function settled(url: string, taskNo: string, seconds?: number): Promise<Answer> {
+  const path = `/tasks/${encodeURIComponent(taskNo)}?wait=HANDLED&timeout=${seconds ?? 30}`
+  const ask = async (): Promise<Answer> => await call(url + path)
+  if (seconds !== undefined) return await ask()
   for (;;) {
-    const answer = await call(
-      `${url}/tasks/${encodeURIComponent(taskNo)}?wait=HANDLED&timeout=${seconds ?? 30}`
-    )
-    if (seconds !== undefined || answer.body?.['status'] !== 'SENDING') return answer
+    const answer = await untilHeard(ask)
+    if (answer.body?.['status'] !== 'SENDING') return answer
   }
 }
 
@@ -142,7 +143,7 @@ export async function settled(url: string, taskNo: string, seconds?: number): Pr
 export async function recorded(url: string, taskNo: string): Promise<Answer> {
   await settled(url, taskNo)
   for (;;) {
-    const answer = await call(`${url}/tasks/${encodeURIComponent(taskNo)}`)
+    const answer = await untilHeard(() => call(`${url}/tasks/${encodeURIComponent(taskNo)}`))
     const deliveries = (answer.body?.['deliveries'] ?? []) as { attempts: unknown[] }[]
     if (deliveries.every(delivery => delivery.attempts.length > 0)) return answer
     await new Promise(resolve => setTimeout(resolve, 50))

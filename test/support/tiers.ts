@@ -2,8 +2,11 @@
 import { existsSync, readdirSync, readFileSync } from 'node:fs'
 import path from 'node:path'
 
-/** unit: no server. db: the tests' PostgreSQL, or a Redis. system: processes of its own. long: test/long, and files of 20 s or more. */
-export const tierNames = ['unit', 'db', 'system', 'long'] as const
+/**
+ * unit: no server. db: the tests' PostgreSQL, or a Redis. system: processes of its own. long: test/long, and files of 20 s or more.
+ * interop: servers that not every machine has; test/interop/run.ts runs them.
+ */
+export const tierNames = ['unit', 'db', 'system', 'long', 'interop'] as const
 export type Tier = (typeof tierNames)[number]
 
 export interface TestFile {
@@ -17,7 +20,7 @@ export interface TestFile {
 /** The comment before the imports of a file that takes 20 s or more in `npm test`. */
 const takesLong = /^\/\/ Takes long\b/m
 /** These folders need programs that not every machine has. Each has its own script. */
-const elsewhere = /^test\/(?:interop|package|image|schemathesis)\//
+const elsewhere = /^test\/(?:package|image|schemathesis)\//
 const servers = /^test\/support\/(?:postgres|redis)\.js$/
 const programs = /^(?:node:child_process|src\/embedded\/postmaster\.js|test\/support\/own-postgres\.js)$/
 /** The exports of test/support/service.ts that start a process. */
@@ -38,7 +41,7 @@ export function testFiles(dist: string): TestFile[] {
     .map(name => ({
       compiled: path.posix.join('dist', name),
       source: name.replace(/js$/, 'ts'),
-      tier: isLong(dist, name) ? 'long' : tierOf(dist, name)
+      tier: tierOf(dist, name)
     }))
 }
 
@@ -50,6 +53,8 @@ function isLong(dist: string, name: string): boolean {
 }
 
 function tierOf(dist: string, file: string): Tier {
+  if (file.startsWith('test/interop/')) return 'interop'
+  if (isLong(dist, file)) return 'long'
   const seen = new Set([file])
   let tier: Tier = 'unit'
   for (const one of seen) {
