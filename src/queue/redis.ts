@@ -1,6 +1,7 @@
 import type { Logger } from '../runtime/logger.ts'
 import type { Cluster, Redis } from 'ioredis'
-import { placeOf, redisAddress, redisClient } from './redis-client.ts'
+import { placeOf, redisAddress } from './redis-address.ts'
+import { redisClient } from './redis-client.ts'
 import { messageOf } from '../runtime/errors.ts'
 
 /** An error that an operator can fix. The message is one line with the cause and the fix. */

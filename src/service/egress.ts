@@ -1,6 +1,6 @@
 import { hostUrls } from '../db/hosts.ts'
 import type { Config } from './config.ts'
-import { redisAddress } from '../queue/redis-client.ts'
+import { redisAddress } from '../queue/redis-address.ts'
 import { guard, type Guard } from '../transport/egress/guard.ts'
 
 export interface EgressOptions {

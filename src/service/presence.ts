@@ -7,7 +7,7 @@ import type { AlarmChannels } from '../db/cluster-tables.ts'
 import type { Sql } from '../db/pool.ts'
 import type { Reach } from '../delivery/reach.ts'
 import type { Registry } from '../handler/load.ts'
-import { placeOf, redisAddress } from '../queue/redis-client.ts'
+import { placeOf, redisAddress } from '../queue/redis-address.ts'
 import { SettingError, type Config } from './config.ts'
 import type { Heartbeat } from './heartbeat.ts'
 

@@ -1,6 +1,6 @@
 // Every setting of Ackbox, in one object. `.env.example` and `docs/config.md` are generated from it.
 import { z } from 'zod'
-import { redisAddress } from '../queue/redis-client.ts'
+import { redisAddress } from '../queue/redis-address.ts'
 import { readTargets } from '../handler/dtm.ts'
 import { nearest } from '../runtime/nearest.ts'
 import { address, addresses, base, decodable } from './addresses.ts'
