@@ -2,13 +2,16 @@
 import { plainArray } from './arrays.ts'
 import { withPartitions } from './partitions.ts'
 import { actor } from './audit.ts'
-import type { Sql } from './pool.ts'
+import { isTimeout } from './batch.ts'
+import { isInfrastructure, type Sql } from './pool.ts'
 import type { Actor } from '../domain/types.ts'
 
 /** A store for tasks that outlives the database. */
 export interface Archive {
   /** Rows are removed only once this has resolved. */
   append(records: readonly ArchiveRecord[]): Promise<void>
+  /** Called for a task that cannot be read, or is too large. It stays in the database, and holds up no other. */
+  onLeft?(id: string, err: unknown): void
 }
 
 /** A task with its deliveries, attempts and receipts, as one line of JSON. */
@@ -19,37 +22,80 @@ export interface ArchiveRecord {
   line: string
 }
 
-/** The most tasks whose bodies and answers are in memory at a time. */
-const atOnce = 100
+/** The most tasks, and about the most bytes of their lines, in memory at a time. */
+const [atOnce, mostBytes] = [100, 8 * 1_048_576]
+/** A task beyond this is left: jsonb ends at 256 MB, and the line is in memory several times. */
+const mostOfOne = 128 * 1_048_576
 
-/** Archives these tasks. Returns the state of each when it was archived, in the order of `ids`. Undefined: it was gone. */
+interface Read extends ArchiveRecord {
+  seen: string
+}
+
+/** Archives these tasks. Returns the state of each when it was archived, in the order of `ids`. Undefined: it was gone, or is left. */
 export async function archiveTasks(
   sql: Sql,
   ids: readonly string[],
   archive: Archive
 ): Promise<(string | undefined)[]> {
   const seen = new Map<string, string>()
-  for (let from = 0; from < ids.length; from += atOnce) {
-    const rows = await sql<(ArchiveRecord & { seen: string })[]>`
-      select t.id::text, to_char(t.created_at at time zone 'UTC', 'YYYY-MM-DD') as day,
-        -- As the removal asks for it.
-        concat_ws(' ', (select max(extract(epoch from d.updated_at)) from delivery d where d.task_id = t.id),
-          (select count(*) from receipt r where r.task_id = t.id)) as seen,
-        jsonb_build_object('task', to_jsonb(t), 'archivedAt', now(),
-          'deliveries', (select coalesce(jsonb_agg(to_jsonb(d) order by d.downstream), '[]')
-            from delivery d where d.task_id = t.id),
-          'attempts', (select coalesce(jsonb_agg(to_jsonb(a) order by a.downstream, a.attempt), '[]')
-            from attempt a where a.task_id = t.id),
-          'receipts', (select coalesce(jsonb_agg(to_jsonb(r) order by r.id), '[]')
-            from receipt r where r.task_id = t.id))::text as line
-      from task t
-      where t.id = any(${plainArray(ids.slice(from, from + atOnce))}::uuid[])
-      order by t.id`
-    await archive.append(rows)
-    for (const row of rows) seen.set(row.id, row.seen)
-  }
+  for (let from = 0; from < ids.length; from += atOnce)
+    for await (const row of archived(sql, ids.slice(from, from + atOnce), archive)) seen.set(row.id, row.seen)
   return ids.map(id => seen.get(id))
 }
+
+/** Archives these tasks at once, or in halves if they are too large or one of them cannot be read. */
+async function* archived(sql: Sql, ids: readonly string[], archive: Archive): AsyncGenerator<Read> {
+  let bytes = 0
+  let rows: Read[] | undefined
+  try {
+    bytes = await sizeOf(sql, ids)
+    if (bytes > (ids.length === 1 ? mostOfOne : mostBytes))
+      throw new Error(`its line would have about ${Math.ceil(bytes / 1_048_576)} MiB`)
+    rows = await readTasks(sql, ids)
+  } catch (err) {
+    // No task is the cause, unless a large one takes too long.
+    if (isInfrastructure(err) && !(isTimeout(err) && bytes > mostBytes)) throw err
+    const [id = ''] = ids
+    if (ids.length === 1) archive.onLeft?.(id, err)
+  }
+  if (rows) {
+    await archive.append(rows)
+    yield* rows
+  } else if (ids.length > 1) {
+    const half = ids.length >> 1
+    yield* archived(sql, ids.slice(0, half), archive)
+    yield* archived(sql, ids.slice(half), archive)
+  }
+}
+
+/** About the bytes of the lines of these tasks: as text, bytea has twice its bytes, and JSON within JSON at most. Reads no large value. */
+async function sizeOf(sql: Sql, ids: readonly string[]): Promise<number> {
+  const [row] = await sql<[{ bytes: number }]>`
+    select coalesce(sum(1000 + 2 * octet_length(t.message_body) + coalesce(pg_column_size(t.extend), 0)
+      + (select coalesce(sum(500 + 2 * coalesce(octet_length(a.answer), 0) + 2 * coalesce(octet_length(a.headers), 0)), 0)
+        from attempt a where a.task_id = t.id)
+      + (select coalesce(sum(300 + 2 * coalesce(octet_length(r.data), 0)), 0) from receipt r where r.task_id = t.id)
+    ), 0)::float8 as bytes
+    from task t where t.id = any(${plainArray(ids)}::uuid[])`
+  return row.bytes
+}
+
+const readTasks = async (sql: Sql, ids: readonly string[]): Promise<Read[]> =>
+  await sql<Read[]>`
+  select t.id::text, to_char(t.created_at at time zone 'UTC', 'YYYY-MM-DD') as day,
+    -- As the removal asks for it.
+    concat_ws(' ', (select max(extract(epoch from d.updated_at)) from delivery d where d.task_id = t.id),
+      (select count(*) from receipt r where r.task_id = t.id)) as seen,
+    jsonb_build_object('task', to_jsonb(t), 'archivedAt', now(),
+      'deliveries', (select coalesce(jsonb_agg(to_jsonb(d) order by d.downstream), '[]')
+        from delivery d where d.task_id = t.id),
+      'attempts', (select coalesce(jsonb_agg(to_jsonb(a) order by a.downstream, a.attempt), '[]')
+        from attempt a where a.task_id = t.id),
+      'receipts', (select coalesce(jsonb_agg(to_jsonb(r) order by r.id), '[]')
+        from receipt r where r.task_id = t.id))::text as line
+  from task t
+  where t.id = any(${plainArray(ids)}::uuid[])
+  order by t.id`
 
 /** The content of a line of the archive: rows by the column names of the version that wrote them. */
 export interface ArchivedTask {

@@ -94,7 +94,8 @@ export async function findArchived(
 /** Without node:readline, which also ends a line at U+2028: a body may hold that character. */
 async function* linesOf(file: string, onTorn: ((file: string) => void) | undefined): AsyncGenerator<string> {
   const source = createReadStream(file)
-  const text = source.pipe(createGunzip()).setEncoding('utf8')
+  // A line may have many megabytes. It is copied with each piece.
+  const text = source.pipe(createGunzip({ chunkSize: 1_048_576 })).setEncoding('utf8')
   source.on('error', err => text.destroy(err))
   let rest = ''
   try {

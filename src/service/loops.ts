@@ -1,6 +1,6 @@
 // The periodic work of a process, until it stops: dispatcher, outbox, bulk operations, alarms, retention, checks, statistics.
-import { openArchive } from './archive.ts'
 import type { Config } from './config.ts'
+import { retention, retentionMs } from './retention.ts'
 import { openChannels } from '../alarm/open-channels.ts'
 import type { AlarmChannel } from '../alarm/types.ts'
 import { forgetChannels, routeAlarms, sendDueMessage } from '../alarm/send-alarms.ts'
@@ -9,10 +9,6 @@ import { sweepAlarmSends, type AlarmSendKey } from '../db/alarm-sends.ts'
 import { sweepAlarms, type AlarmKey } from '../db/alarms.ts'
 import { primaryUrl } from '../db/hosts.ts'
 import { isInfrastructure, locatePrimary, type Sql } from '../db/pool.ts'
-import { removeOrderingKeys, type OrderingKey } from '../db/ordering.ts'
-import { removeOldOperations } from '../db/operations.ts'
-import { listPartitions, makePartitions, oldestYoung, tendPartition, droppedFrom } from '../db/partitions.ts'
-import { removeOld } from '../db/retention.ts'
 import { repeat, sleep } from '../runtime/repeat.ts'
 import { bulkOperations } from '../delivery/bulk-operations.ts'
 import type { Complete } from '../delivery/complete.ts'
@@ -69,12 +65,8 @@ const bulkMs = 1_000
 const countMs = 15_000
 /** The time between two sweeps of open alarms whose cause is over. */
 const sweepMs = 60_000
-const retentionMs = 60_000
-/** After a partition that was locked for a moment. */
-const laterMs = 2_000
 const statisticsMs = 10_000
 const removalMs = 600_000
-const retentionBatch = 1_000
 const sweepBatch = 1_000
 const toldBatch = 5_000
 
@@ -177,43 +169,6 @@ function toldSweep({ sql }: LoopsOptions): () => Promise<number> {
   return async () => {
     after = await sweepAlarmSends(sql, toldBatch, after)
     return after === null ? toldMs : 1_000
-  }
-}
-
-/** A turn of retention; resolves to the ms until the next. */
-function retention({ config, sql, node, log, signal }: LoopsOptions): () => Promise<number> {
-  const { retentionDays: days, archiveDir } = config
-  const archive = archiveDir === undefined ? undefined : openArchive(archiveDir, node)
-  let after: string | null = null
-  let afterKey: OrderingKey | null = null
-  let dropAt = -Infinity
-  let isLater = false
-  return async () => {
-    const partitions = await listPartitions(sql)
-    await makePartitions(sql, partitions)
-    const oldest = await oldestYoung(sql, days)
-    const whole = droppedFrom(partitions, oldest)
-    const { removed, next } = await removeOld(sql, days, retentionBatch, after, archive, whole)
-    after = next
-    if (removed > 0) log.info({ removed }, 'retention.removed')
-    if (next === null && performance.now() >= dropAt) {
-      isLater = false
-      for (const partition of partitions.filter(({ high }) => high <= oldest)) {
-        if (signal.aborted) return 0
-        const became = await tendPartition(sql, partition, retentionBatch, signal)
-        isLater ||= became === 'later'
-        if (became === 'dropped') log.info({ partition: partition.name }, 'retention.dropped')
-        if (typeof became !== 'string')
-          log.warn({ partition: partition.name, ...became }, 'retention.blocked')
-      }
-      // Ordering keys may need many turns. A drop that had to wait is tried once in `laterMs`.
-      dropAt = performance.now() + laterMs
-    }
-    const keys = await removeOrderingKeys(sql, retentionBatch, afterKey)
-    afterKey = keys.next
-    const isMore = await removeOldOperations(sql, days, retentionBatch)
-    if (next !== null || keys.next !== null || isMore) return 100
-    return isLater ? laterMs : retentionMs
   }
 }
 

@@ -120,6 +120,65 @@ t.test('nothing is removed that could not be written', async t => {
   t.same(await rowsOf(sql), before)
 })
 
+t.test('a task too large for one line, or that cannot be read, holds up no other', async t => {
+  const { sql } = await testDb(t)
+  const dir = folder(t)
+  const [huge, broken] = [await old(sql, 'huge', 42), await old(sql, 'broken', 41)]
+  for (const taskNo of ['first', 'second', 'third']) await old(sql, taskNo)
+  const tried = async (id: string, n: number) => sql`
+    insert into attempt (task_id, downstream, attempt, outcome, answer, ms, node, started_at)
+    select ${id}, 'warehouse', n, 'failed', convert_to(repeat('x', 16384), 'UTF8'), 1, 'a', now()
+    from generate_series(3, ${n + 2}::int) as n`
+  await tried(huge, 8_300)
+  await sql.unsafe(`
+    create type odd as enum ('odd');
+    create function odd_json(odd) returns json language plpgsql as $$ begin raise exception 'unreadable'; end $$;
+    create cast (odd as json) with function odd_json(odd);
+    alter table task add column odd odd`)
+  await sql`update task set odd = 'odd' where id = ${broken}`
+  const left: [string, string][] = []
+  const archive = {
+    ...openArchive(dir, 'a'),
+    onLeft: (id: string, err: unknown) => left.push([id, (err as Error).message])
+  }
+  t.match(await removeOld(sql, 30, 100, null, archive), { removed: 3, next: null })
+  t.match(left, only([huge, /^its line would have about 2\d\d MiB$/], [broken, 'unreadable']))
+  t.same(
+    (await sql`select id::text from task order by id`).map(row => row['id'] as string),
+    [huge, broken],
+    'they stay'
+  )
+  t.equal((await findArchived(dir, 'second')).length, 1)
+  t.equal((await findArchived(dir, 'huge')).length, 0)
+})
+
+t.test('a batch with many long answers is read in parts', async t => {
+  const { sql } = await testDb(t)
+  const ids: string[] = []
+  for (let n = 0; n < 20; n++) ids.push(await old(sql, `n-${n}`))
+  await sql`
+    insert into attempt (task_id, downstream, attempt, outcome, answer, ms, node, started_at)
+    select id, 'warehouse', n, 'failed', convert_to(repeat('x', 16384), 'UTF8'), 1, 'a', now()
+    from unnest(${ids}::uuid[]) as id, generate_series(3, 62) as n`
+  const parts: { ids: string[]; bytes: number }[] = []
+  const archive: Archive = {
+    append: async records => {
+      const bytes = records.reduce((sum, { line }) => sum + Buffer.byteLength(line), 0)
+      parts.push({ ids: records.map(({ id }) => id), bytes })
+    }
+  }
+  t.match(await removeOld(sql, 30, 100, null, archive), { removed: 20 })
+  t.same(
+    parts.flatMap(part => part.ids),
+    ids.toSorted()
+  )
+  t.ok(parts.length < 10, 'but not one by one')
+  t.same(
+    parts.filter(({ bytes }) => bytes > 8 * 1_048_576),
+    []
+  )
+})
+
 t.test('the end of a file that a kill cut off hides nothing of what is before it', async t => {
   const { sql } = await testDb(t)
   const dir = folder(t)

@@ -1,6 +1,9 @@
 // RETENTION_DAYS on a database with old tasks.
 import t from 'tap'
+import { retention } from '../../src/service/retention.ts'
 import { age } from '../support/aged.ts'
+import { testDb } from '../support/postgres.ts'
+import { idOf, standing } from '../support/rows.ts'
 import { call, settled, start } from '../support/service.ts'
 import { stage } from '../support/stage.ts'
 import { until } from '../support/until.ts'
@@ -48,3 +51,26 @@ t.test(
     t.same(orphans, [], 'nothing is left of those that went')
   }
 )
+
+t.test('an archive that cannot be written holds up the tasks, and nothing else', async t => {
+  const { sql } = await testDb(t)
+  await standing(
+    sql,
+    { state: 'HANDLED', attempt: 1, triesLeft: 0, lost: 0, roundFrom: 1 },
+    { taskId: idOf(40) }
+  )
+  await sql`insert into ordering (downstream, ordering_key, next) values ('warehouse', 'order-1', 7)`
+  const events: string[] = []
+  const log = { debug() {}, info() {}, warn: (_: object, event: string) => events.push(event), error() {} }
+  const turn = retention({
+    config: { retentionDays: 30, archiveDir: '/dev/null/archive' },
+    sql,
+    node: 'a',
+    log,
+    signal: new AbortController().signal
+  })
+  t.ok((await turn()) > 1_000, 'it is not repeated at once')
+  t.same(events, ['retention.failed'])
+  t.equal((await sql`select from task`).length, 1)
+  t.equal((await sql`select from ordering`).length, 0)
+})
