@@ -13,21 +13,24 @@ const form = /^(\d{4,}-\d\d-\d\d)\..+\.ndjson\.gz$/
 
 /** `node`: a name that no other process has, now or later. */
 export function openArchive(dir: string, node: string): Archive {
+  let torn = 0
   return {
     async append(records) {
       if (records.length === 0) return
       await mkdir(dir, { recursive: true, mode: 0o700 })
+      // Readers would not find what comes after a torn member.
+      const name = torn === 0 ? node : `${node}.${torn + 1}`
       for (const day of new Set(records.map(record => record.day))) {
         const ofDay = records.filter(record => record.day === day)
-        await appendTo(path.join(dir, `${day}.${node}.ndjson.gz`), ofDay)
+        await appendTo(path.join(dir, `${day}.${name}.ndjson.gz`), ofDay, () => torn++)
       }
       failpoint('archive.after_write')
     }
   }
 }
 
-/** Appends a gzip member and syncs it to the disk. A member that was written in part is removed: readers stop at a torn member. */
-async function appendTo(file: string, records: readonly ArchiveRecord[]): Promise<void> {
+/** Appends a gzip member and syncs it to the disk. A member that was written in part is cut off. `onTorn`: that failed, too. */
+async function appendTo(file: string, records: readonly ArchiveRecord[], onTorn: () => void): Promise<void> {
   const bytes = await zipped(records.map(({ line }) => `${line}\n`).join(''))
   // Readable by the owner only: the file holds message bodies.
   const handle = await open(file, 'a', 0o600)
@@ -37,7 +40,7 @@ async function appendTo(file: string, records: readonly ArchiveRecord[]): Promis
       await handle.appendFile(bytes)
       await handle.sync()
     } catch (err) {
-      await handle.truncate(size)
+      await handle.truncate(size).catch(onTorn)
       throw err
     }
     if (size === 0) await syncFolder(path.dirname(file))

@@ -1,5 +1,6 @@
 // ARCHIVE: tasks that retention removes are kept in files and can be restored from them.
 import { readdirSync, readFileSync, truncateSync } from 'node:fs'
+import { open, type FileHandle } from 'node:fs/promises'
 import path from 'node:path'
 import { gunzipSync } from 'node:zlib'
 import t from 'tap'
@@ -198,6 +199,34 @@ t.test('the end of a file that a kill cut off hides nothing of what is before it
   t.same([await line('first'), await line('third')], [1, 1], 'the third lost only its checksum')
   truncateSync(file, Math.floor(whole.length * 0.8))
   t.same([await line('second'), await line('third')], [1, 0])
+})
+
+t.test('what is archived after a torn member that cannot be cut off is found', async t => {
+  const { sql } = await testDb(t)
+  const dir = folder(t)
+  const archive = openArchive(dir, 'a')
+  await old(sql, 'first', 42)
+  await old(sql, 'second', 41)
+  await old(sql, 'third')
+  t.match(await removeOld(sql, 30, 1, null, archive), { removed: 1 })
+  const any = await open(path.join(dir, 'any'), 'w')
+  await any.close()
+  const files = Object.getPrototypeOf(any) as FileHandle
+  const full = Object.assign(new Error('ENOSPC: no space left on device'), { code: 'ENOSPC' })
+  const broken = [
+    t.intercept(files, 'appendFile', {
+      async value(this: FileHandle, bytes: Buffer) {
+        await this.write(bytes.subarray(0, bytes.length >> 1))
+        throw full
+      }
+    }),
+    t.intercept(files, 'truncate', { value: () => Promise.reject(new Error('EIO: i/o error')) })
+  ]
+  await t.rejects(removeOld(sql, 30, 100, null, archive), full)
+  for (const one of broken) one.restore()
+  t.match(await removeOld(sql, 30, 100, null, archive), { removed: 2 })
+  for (const taskNo of ['first', 'second', 'third'])
+    t.equal((await findArchived(dir, taskNo)).length, 1, taskNo)
 })
 
 /** mulberry32: the same numbers for the same seed. */
