@@ -11,6 +11,8 @@ import type { Logger } from '../runtime/logger.ts'
 export const retentionMs = 60_000
 /** After a partition that was locked for a moment. */
 const laterMs = 2_000
+/** It is said of a partition each time that its drop had to wait so often in a row. */
+const oftenLater = 30
 const batch = 1_000
 
 export interface RetentionDeps {
@@ -29,7 +31,8 @@ export function retention({ config, sql, node, log, signal }: RetentionDeps): ()
   let after: string | null = null
   let afterKey: OrderingKey | null = null
   let dropAt = -Infinity
-  let isLater = false
+  /** How often in a row the drop of a partition had to wait. */
+  let laters = new Map<string, number>()
   return async () => {
     const partitions = await listPartitions(sql)
     await makePartitions(sql, partitions)
@@ -46,22 +49,28 @@ export function retention({ config, sql, node, log, signal }: RetentionDeps): ()
     after = next
     if (removed > 0) log.info({ removed }, 'retention.removed')
     if (next === null && performance.now() >= dropAt) {
-      isLater = false
+      const now = new Map<string, number>()
       for (const partition of partitions.filter(({ high }) => high <= oldest)) {
         if (signal.aborted) return 0
         const became = await tendPartition(sql, partition, batch, signal)
-        isLater ||= became === 'later'
+        if (became === 'later') {
+          const times = (laters.get(partition.name) ?? 0) + 1
+          now.set(partition.name, times)
+          if (times % oftenLater === 0) log.warn({ partition: partition.name, times }, 'retention.waiting')
+        }
         if (became === 'dropped') log.info({ partition: partition.name }, 'retention.dropped')
         if (typeof became !== 'string')
           log.warn({ partition: partition.name, ...became }, 'retention.blocked')
       }
+      laters = now
       // Ordering keys may need many turns. A drop that had to wait is tried once in `laterMs`.
       dropAt = performance.now() + laterMs
     }
     const keys = await removeOrderingKeys(sql, batch, afterKey)
     afterKey = keys.next
     const isMore = await removeOldOperations(sql, days, batch)
-    if (!hasFailed && (next !== null || keys.next !== null || isMore)) return 100
-    return isLater ? laterMs : retentionMs
+    if (hasFailed) return retentionMs
+    if (next !== null || keys.next !== null || isMore) return 100
+    return laters.size > 0 ? laterMs : retentionMs
   }
 }

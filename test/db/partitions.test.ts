@@ -20,6 +20,7 @@ import { removeOld } from '../../src/db/retention.ts'
 import { completer } from '../../src/delivery/complete.ts'
 import { timeOf, uuidAt } from '../../src/domain/ids.ts'
 import { phaseOf, states, type State } from '../../src/domain/transitions.ts'
+import { sleep } from '../../src/runtime/repeat.ts'
 import { only } from '../support/only.ts'
 import { emptyDb, testDb } from '../support/postgres.ts'
 import { idOf, standing, tried } from '../support/rows.ts'
@@ -313,6 +314,19 @@ t.test(
     t.notOk((await listPartitions(sql)).some(({ name }) => name === partition.name))
   }
 )
+
+t.test('an old day is dropped though the database is far away', async t => {
+  const { sql } = await testDb(t)
+  await daily(sql, 60)
+  const [partition] = (await listPartitions(sql)) as [Partition]
+  const far = new Proxy(sql, {
+    apply(target, self, args) {
+      const pending = Reflect.apply(target, self, args) as unknown
+      return pending instanceof Promise ? sleep(60).then(() => pending) : pending
+    }
+  })
+  t.equal(await tendPartition(far, partition, 5), 'dropped')
+})
 
 t.test(
   'the version before goes on beside it: its inserts know a repeat, its removal finds all rows',

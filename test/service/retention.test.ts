@@ -74,3 +74,22 @@ t.test('an archive that cannot be written holds up the tasks, and nothing else',
   t.equal((await sql`select from task`).length, 1)
   t.equal((await sql`select from ordering`).length, 0)
 })
+
+t.test('a day whose drop has to wait again and again is named', async t => {
+  const { sql } = await testDb(t)
+  await sql.unsafe(`
+    alter table attempt detach partition attempt_first;
+    alter table attempt attach partition attempt_first for values from (minvalue) to ('${idOf(60)}');
+    create or replace function drop_partition(parent text, part text) returns boolean language sql as 'select false'`)
+  const warned: unknown[] = []
+  const log = { debug() {}, info() {}, warn: (...about: unknown[]) => warned.push(about), error() {} }
+  const config = { retentionDays: 30 }
+  const turn = retention({ config, sql, node: 'a', log, signal: new AbortController().signal })
+  let now = 0
+  t.intercept(performance, 'now', { value: () => (now += 2_000) })
+  for (let n = 0; n < 60; n++) t.equal(await turn(), 2_000)
+  t.same(warned, [
+    [{ partition: 'attempt_first', times: 30 }, 'retention.waiting'],
+    [{ partition: 'attempt_first', times: 60 }, 'retention.waiting']
+  ])
+})
