@@ -1,5 +1,5 @@
 // ackbox import: copies the open rows of a home-grown message table to tasks.
-import { accessSync, closeSync, constants, fchmodSync, openSync, statSync, writeSync } from 'node:fs'
+import { accessSync, closeSync, constants, fchmodSync, openSync, statSync, writeFileSync } from 'node:fs'
 import { dirname } from 'node:path'
 import { isInfrastructure } from '../db/pool.ts'
 import { messageOf } from '../runtime/errors.ts'
@@ -52,12 +52,16 @@ export async function run(args: string[]): Promise<void> {
   }
 }
 
+/** Codes of mysql2 for a connection that is lost or cannot begin, and of TLS. None comes from a statement. */
+const isOfConnection =
+  /^(PROTOCOL|HANDSHAKE|ERR_SSL|ERR_TLS|CERT|CRL|UNABLE_TO)_|^(EPROTO|HOSTNAME_MISMATCH)$|SELF_SIGNED_CERT/
+
 function reasonOf(err: unknown): string {
   const { message, code } = err as NodeJS.ErrnoException
   if (err instanceof RelayError) return message
   if (err instanceof TargetAway) return `ackbox import: ${message}. Run the same command again to go on.`
-  if (isInfrastructure(err))
-    return `ackbox import: the database of --from cannot be used (${message || code}): check the URL, and that the server is up`
+  if (isInfrastructure(err) || isOfConnection.test(code ?? ''))
+    return `ackbox import: the database of --from cannot be used (${message.trim() || code}): check the URL, and that the server is up`
   // Drivers add one of these members to the error of a statement that the server refused.
   if (typeof err === 'object' && err !== null && ('severity' in err || 'sqlState' in err))
     return `ackbox import: the database of --from refuses the query: ${message}`
@@ -142,14 +146,18 @@ function rejectedFile(path: string): { add(row: RelayRow, problem: string): void
   let file: number | undefined
   return {
     add(row, problem) {
-      if (file === undefined) {
-        file = openSync(path, 'w', 0o600)
-        fchmodSync(file, 0o600) // the file may be older
-      }
       const members = Object.fromEntries(
         Object.entries(row).filter(([name, value]) => name !== 'id' && name !== 'problem' && value !== null)
       )
-      writeSync(file, `${JSON.stringify({ row: members, problem: readProblem(problem) })}\n`)
+      try {
+        if (file === undefined) {
+          file = openSync(path, 'w', 0o600)
+          fchmodSync(file, 0o600) // the file may be older
+        }
+        writeFileSync(file, `${JSON.stringify({ row: members, problem: readProblem(problem) })}\n`)
+      } catch (err) {
+        throw new RelayError(unwritable(path, err), { cause: err })
+      }
     },
     close: () => file !== undefined && closeSync(file)
   }
@@ -225,6 +233,9 @@ function checkRejected(path: string): void {
     if (isThere?.isDirectory()) throw new Error('it is a folder')
     accessSync(isThere ? path : dirname(path), constants.W_OK)
   } catch (err) {
-    throw new UsageError(`--rejected ${path} cannot be written: ${messageOf(err)}`)
+    throw new UsageError(unwritable(path, err))
   }
 }
+
+const unwritable = (path: string, err: unknown): string =>
+  `--rejected ${path} cannot be written: ${messageOf(err)}`
