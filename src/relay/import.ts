@@ -53,13 +53,15 @@ async function importBatch(
     if (posted.rest.length < rest.length) silentSince = performance.now()
     rest = posted.rest
     if (posted.away === undefined) return
-    if (performance.now() - silentSince > deps.patienceMs) throw posted.away
+    const leftMs = deps.patienceMs - (performance.now() - silentSince)
+    if (leftMs < 0) throw posted.away
     deps.onAway(posted.away.message)
     const waitMs = Math.max(
       posted.away.retryAfterMs ?? 0,
       Math.min(backoffMs.first * 2 ** failures++, backoffMs.most)
     )
-    await sleep(waitMs, signal)
+    // One more try at the end of the patience: Ackbox may have asked for an hour.
+    await sleep(Math.min(waitMs, Math.ceil(leftMs)), signal)
     if (signal.aborted) return
   }
 }

@@ -1,6 +1,8 @@
+import { Readable } from 'node:stream'
 import t from 'tap'
 import { answer, fakeAckbox } from '../producer/fake-ackbox.ts'
 import { until } from '../support/until.ts'
+import { importRows } from '../../src/relay/import.ts'
 import { postRows } from '../../src/relay/post.ts'
 import { relay } from '../../src/relay/relay.ts'
 import type { RelayRow } from '../../src/relay/source.ts'
@@ -85,4 +87,25 @@ t.test('a maintenance page that asks for thirty days does not stop the relay, no
   stop.abort()
   await running
   for (const waitMs of waits) t.ok(Number(waitMs) <= 30_000, `it waits ${String(waitMs)} ms`)
+})
+
+t.test('an import waits no longer than its patience, whatever Ackbox asks for', async t => {
+  const fake = await fakeAckbox(t)
+  fake.script = (_, response) => answer(response, 503, 'maintenance', { 'retry-after': '3600' })
+  let tries = 0
+  const began = performance.now()
+  const importing = importRows(
+    {
+      target: { url: fake.url, key: undefined, timeoutMs: 10_000 },
+      reject: nothing,
+      onBatch: nothing,
+      onAway: () => tries++,
+      patienceMs: 500
+    },
+    Readable.from([[row]]),
+    AbortSignal.timeout(20_000)
+  )
+  await t.rejects(importing, { name: 'TargetAway' })
+  t.ok(tries > 0, 'it has tried again')
+  t.ok(performance.now() - began < 10_000)
 })
