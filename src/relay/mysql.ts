@@ -2,7 +2,7 @@ import type * as mysql from 'mysql2/promise'
 import type { Connection, Pool, PoolConnection, RowDataPacket } from 'mysql2/promise'
 import { failpoint } from '../runtime/failpoint.ts'
 import { isMissingPackage } from '../runtime/errors.ts'
-import { byVerdict, farMs, freeId, RelayError, type RelayRow, type Source } from './source.ts'
+import { byVerdict, farMs, rejectedId, RelayError, returnedId, type RelayRow, type Source } from './source.ts'
 
 /** `ackbox_outbox` in the producer's MySQL (8.0.16 or newer) or MariaDB (10.6 or newer). */
 export async function mysqlSource(url: string, connections: number): Promise<Source> {
@@ -59,7 +59,7 @@ export async function mysqlSource(url: string, connections: number): Promise<Sou
         for (const { id, problem } of rejected) {
           await connection.query(
             `insert into ackbox_outbox_rejected (id, ${columns}, problem)
-             select ${freeId('ackbox_outbox_rejected', 'moved')}, ${columns}, ? from ackbox_outbox moved where id = ?`,
+             select ${rejectedId('moved')}, ${columns}, ? from ackbox_outbox moved where id = ?`,
             [problem.slice(0, mostProblem), id]
           )
         }
@@ -96,7 +96,7 @@ export async function mysqlSource(url: string, connections: number): Promise<Sou
         if (ids.length === 0) return 0
         await connection.query(
           `insert into ackbox_outbox (id, ${columns})
-           select ${freeId('ackbox_outbox', 'moved')}, ${columns} from ackbox_outbox_rejected moved where id in (?) order by id`,
+           select ${returnedId}, ${columns} from ackbox_outbox_rejected where id in (?)`,
           [ids]
         )
         await connection.query('delete from ackbox_outbox_rejected where id in (?)', [ids])

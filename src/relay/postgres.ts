@@ -1,6 +1,6 @@
 import { connect, isInfrastructure, locatePrimary, type Client, type Transaction } from '../db/pool.ts'
 import { failpoint } from '../runtime/failpoint.ts'
-import { byVerdict, farMs, freeId, RelayError, type RelayRow, type Source } from './source.ts'
+import { byVerdict, farMs, rejectedId, RelayError, returnedId, type RelayRow, type Source } from './source.ts'
 
 /** `ackbox_outbox` in the producer's PostgreSQL, of any version with SKIP LOCKED (9.5 or newer). */
 export function postgresSource(url: string, connections: number): Source {
@@ -46,7 +46,7 @@ export function postgresSource(url: string, connections: number): Source {
               returning o.*, r.problem
             )
             insert into ackbox_outbox_rejected (id, ${columns(tx)}, problem)
-            select ${tx.unsafe(freeId('ackbox_outbox_rejected', 'gone'))}, ${columns(tx)}, problem from gone`
+            select ${tx.unsafe(rejectedId('gone'))}, ${columns(tx)}, problem from gone order by gone.id`
         }
         failpoint('relay.after_remove')
         return { seen: rows.length, removed: accepted.length + rejected.length }
@@ -70,7 +70,7 @@ export function postgresSource(url: string, connections: number): Source {
       const moved = await sql`
         with back as (delete from ackbox_outbox_rejected returning *)
         insert into ackbox_outbox (id, ${columns(sql)}) overriding system value
-        select ${sql.unsafe(freeId('ackbox_outbox', 'back'))}, ${columns(sql)} from back order by id`
+        select ${sql.unsafe(returnedId)}, ${columns(sql)} from back`
       return moved.count
     },
     close: () => sql.end({ timeout: 5 })

@@ -75,12 +75,20 @@ export class RelayError extends Error {
 }
 
 /**
- * SQL, as the first column of an INSERT into `table`: the id of a row of `from`, or a free one below 0 if `table` has its id. An outbox
- * that was truncated or restored gives ids again. Rows that leave `table` in the same statement still count as there.
+ * SQL, as the first column of an INSERT into `ackbox_outbox_rejected`: the id of a row of `from`, or a free one below 0 if a rejected
+ * row has its id. An outbox that was truncated or restored gives ids again.
  */
-export const freeId = (table: string, from: string): string =>
-  `case when exists (select 1 from ${table} taken where taken.id = ${from}.id)
-   then least(0, (select min(id) from ${table} lowest)) - row_number() over (order by ${from}.id) else ${from}.id end`
+export const rejectedId = (from: string): string =>
+  `case when exists (select 1 from ackbox_outbox_rejected taken where taken.id = ${from}.id)
+   then least(0, (select min(id) from ackbox_outbox_rejected lowest), min(${from}.id) over ()) - row_number() over (order by ${from}.id desc)
+   else ${from}.id end`
+
+/**
+ * The same, of an INSERT of rejected rows into `ackbox_outbox`: below all that wait, in the order in which the rows were written. Their ids
+ * may be of several countings, and the outbox may give them again.
+ */
+export const returnedId = `least(0, coalesce((select min(id) from ackbox_outbox lowest), 0))
+   - row_number() over (order by created_at desc, rejected_at desc, id desc)`
 
 /** The ids of the accepted rows, and of the rejected rows with their problems. */
 export function byVerdict(

@@ -85,6 +85,43 @@ for (const kind of kinds) {
     )
   })
 
+  t.test(`${kind}: rejected rows come back in their order, though their ids were taken`, async t => {
+    const from = await producer(t, kind)
+    if (!from) return
+    const source = await (kind === 'postgres' ? postgresSource : mysqlSource)(from.url, 2)
+    t.teardown(() => source.close())
+    const names = (round: string): string[] => numbered(round, 5)
+    const write = (round: string) =>
+      from.run(insert(names(round).map(no => [no, 'test.plain', '{}', 'a key'])))
+    const restart = `truncate table ackbox_outbox${kind === 'postgres' ? ' restart identity' : ''}`
+    const empty = async (batch: number, verdict: RowVerdict): Promise<string[]> => {
+      const seen: string[] = []
+      const [shard = 0] = await source.shards()
+      const post = async (rows: RelayRow[]): Promise<RowVerdict[]> => {
+        seen.push(...rows.map(row => row.taskNo))
+        return rows.map(() => verdict)
+      }
+      while ((await source.postShare(shard, batch, post)).seen > 0);
+      return seen
+    }
+    // Each round has the same ids, because the outbox was truncated.
+    for (const [round, batch] of [
+      ['first', 5],
+      ['second', 5],
+      ['third', 2]
+    ] as const) {
+      await from.run(restart)
+      await write(round)
+      await empty(batch, refused)
+    }
+    await from.run(restart)
+    await write('fourth')
+    t.equal(await source.retryRejected(), 15)
+    await from.run(insert([['last', 'test.plain', '{}', 'a key']]))
+    const order = [...names('first'), ...names('second'), ...names('third'), ...names('fourth'), 'last']
+    t.same(await empty(4, { kind: 'accepted', isNew: true }), order)
+  })
+
   t.test(`${kind}: an answer of any length is kept as the problem of a row`, async t => {
     const from = await producer(t, kind)
     if (!from) return
