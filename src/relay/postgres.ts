@@ -67,11 +67,15 @@ export function postgresSource(url: string, connections: number): Source {
       return { rows: found.rows, oldestS: Math.max(0, found.oldest_s), rejected: found.rejected }
     },
     async retryRejected() {
-      const moved = await sql`
-        with back as (delete from ackbox_outbox_rejected returning *)
-        insert into ackbox_outbox (id, ${columns(sql)}) overriding system value
-        select ${sql.unsafe(returnedId)}, ${columns(sql)} from back`
-      return moved.count
+      return await sql.begin('isolation level read committed', async tx => {
+        // Of all rows at once: pages could not keep their order.
+        await tx`set local statement_timeout = 0`
+        const moved = await tx`
+          with back as (delete from ackbox_outbox_rejected returning *)
+          insert into ackbox_outbox (id, ${columns(tx)}) overriding system value
+          select ${tx.unsafe(returnedId)}, ${columns(tx)} from back`
+        return moved.count
+      })
     },
     close: () => sql.end({ timeout: 5 })
   }

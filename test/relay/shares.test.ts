@@ -156,6 +156,22 @@ t.test('mysql: a server without backslash escapes, and ids that no double holds'
   t.equal(await from.waiting(), 2)
 })
 
+t.test('postgres: rejected rows come back however long it takes', async t => {
+  const from = await producer(t, 'postgres')
+  if (!from) return
+  const source = postgresSource(from.url, 2)
+  t.teardown(() => source.close())
+  await from.run(insert([['one', 'test.plain', '{}']]))
+  await source.postShare('unkeyed', 10, rows => Promise.resolve(rows.map(() => refused)))
+  await from.run(`
+    create function is_slow() returns trigger language plpgsql as $$ begin
+      if current_setting('statement_timeout') <> '0' then raise 'cut off after %', current_setting('statement_timeout'); end if;
+      return null;
+    end $$;
+    create trigger slow after insert on ackbox_outbox execute function is_slow()`)
+  t.equal(await source.retryRejected(), 1)
+})
+
 t.test('postgres: two relays on a database whose transactions are serializable', async t => {
   const from = await producer(t, 'postgres')
   if (!from) return
