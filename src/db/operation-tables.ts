@@ -1,5 +1,18 @@
 // Background work: bulk redeliveries, and reconciliations by schedule.
-import { sql, check, index, integer, jsonb, pgTable, primaryKey, text, uuid, at, oneOf } from './drizzle.ts'
+import {
+  sql,
+  check,
+  index,
+  integer,
+  jsonb,
+  pgTable,
+  primaryKey,
+  smallint,
+  text,
+  uuid,
+  at,
+  oneOf
+} from './drizzle.ts'
 
 const operationStates = ['RUNNING', 'STOPPED', 'DONE'] as const
 type OperationState = (typeof operationStates)[number]
@@ -62,6 +75,8 @@ export const operationDelivery = pgTable(
     taskId: uuid('task_id').notNull(),
     downstream: text('downstream').notNull(),
     attempt: integer('attempt').notNull(),
+    /** The round that FAILED. Null: taken by a process of a version without this column. */
+    round: smallint('round'),
     result: text('result').$type<'redelivered' | 'skipped'>()
   },
   t => [

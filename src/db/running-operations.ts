@@ -46,6 +46,8 @@ export interface FailedDelivery {
   taskId: string
   downstream: string
   attempt: number
+  /** 1, and one more after each redelivery. */
+  round: number
   messageCode: string
   retryTimes: number | null
   orderingKey: string | null
@@ -83,7 +85,7 @@ export async function findFailed(
     )
     select * from found
     union all
-    select task_id, null, null, null, null, null, null, null, null from (
+    select task_id, null, null, null, null, null, null, null, null, null from (
       select task_id from look
       where (select count(*) from look) = ${lookedAtOnce} and (select count(*) from found) < ${limit}
       order by task_id desc limit 1
@@ -104,7 +106,7 @@ interface LastLooked {
 
 /** The columns of a FailedDelivery that come from a delivery `d` and its task `t`. */
 const failedColumns = (sql: Sql) => sql`
-  t.message_code as "messageCode", t.retry_times as "retryTimes", d.ordering_key as "orderingKey",
+  coalesce(d.round, 1) as round, t.message_code as "messageCode", t.retry_times as "retryTimes", d.ordering_key as "orderingKey",
   coalesce(d.position > 0, false) as "inOrder",
   case when d.attempt = 0 then ${startMs(sql)} else 0 end as "startMs",
   coalesce(d.reason = 'DEPENDENCY_DELETED' or d.deliver_before <= now(), false) as "needsForce"`
@@ -123,11 +125,11 @@ export async function takeDeliveries(
       where id = ${id} and state = 'RUNNING' and owner = ${owner}
       returning id
     ), taken as (
-      insert into operation_delivery (operation_id, task_id, downstream, attempt)
+      insert into operation_delivery (operation_id, task_id, downstream, attempt, round)
       select alive.id, f.* from alive cross join unnest(
         ${plainArray(found.map(one => one.taskId))}::uuid[], ${textArray(found.map(one => one.downstream))}::text[],
-        ${plainArray(found.map(one => one.attempt))}::int[]
-      ) as f (task_id, downstream, attempt)
+        ${plainArray(found.map(one => one.attempt))}::int[], ${plainArray(found.map(one => one.round))}::smallint[]
+      ) as f (task_id, downstream, attempt, round)
       on conflict do nothing
     )
     select exists (select from alive) as alive`
@@ -143,9 +145,12 @@ export function findTaken(sql: Sql, operationId: string): Promise<FailedDelivery
     where i.operation_id = ${operationId} and i.result is null`
 }
 
+/** A delivery `d` is in a later round than when it was taken as `i`. By attempts alone, one that was never tried in its round always is. */
+const isAnew = (sql: Sql) => sql`coalesce(coalesce(d.round, 1) > i.round, d.round_from > i.attempt, false)`
+
 /**
- * Writes the results of these taken deliveries. A round that began after the failed attempt means: redelivered. Writes nothing if another
- * process runs the operation now: it may have taken deliveries that it has not changed yet.
+ * Writes the results of these taken deliveries. A later round means: redelivered. Writes nothing if another process runs the operation
+ * now: it may have taken deliveries that it has not changed yet.
  */
 export async function recordTaken(
   sql: Sql,
@@ -158,7 +163,7 @@ export async function recordTaken(
     with mine as (
       select id from operation where id = ${operationId} and owner = ${owner}
     ), known as (
-      select i.task_id, i.downstream, coalesce(d.round_from > i.attempt, false) as is_anew
+      select i.task_id, i.downstream, ${isAnew(sql)} as is_anew
       from mine cross join unnest(
         ${ids}::uuid[], ${textArray(taken.map(one => one.downstream))}::text[]
       ) as a (task_id, downstream)
@@ -190,7 +195,7 @@ export async function recordStopped(sql: Sql): Promise<void> {
       order by id
       for no key update skip locked
     ), known as (
-      select i.operation_id, i.task_id, i.downstream, coalesce(d.round_from > i.attempt, false) as is_anew
+      select i.operation_id, i.task_id, i.downstream, ${isAnew(sql)} as is_anew
       from stopped join operation_delivery i on i.operation_id = stopped.id
         left join delivery d on d.task_id = i.task_id and d.downstream = i.downstream
       where i.result is null

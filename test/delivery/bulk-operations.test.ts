@@ -286,3 +286,51 @@ t.test('what needs force is skipped also by the one that follows a process that 
   t.match(await state(id), { state: 'DONE', redelivered: 2, skipped: 1 })
   t.equal(downstream.requests.length, 3 + 2)
 })
+
+t.test('what needs force is skipped also if it was never tried in its round', async t => {
+  const { sql, begin, runner, state } = await stage(t, 6)
+  const first = (n: number) => sql`select id from task where task_no = ${`bad-${n}`}`
+  await sql`update delivery set attempt = 0, deliver_before = now() - interval '1 s' where task_id = (${first(0)})`
+  await sql`
+    update delivery set round_from = 2, round = 2, deliver_before = now() - interval '1 s', reason = 'EXPIRED'
+    where task_id = (${first(1)})`
+  await sql`update delivery set attempt = 0, reason = 'DEPENDENCY_DELETED' where task_id = (${first(2)})`
+  const id = await begin()
+  await runner('here').look()
+  t.match(await state(id), { state: 'DONE', redelivered: 3, skipped: 3 })
+  t.equal((await sql`select from delivery where status = 2`).length, 3)
+})
+
+t.test('what an operator ended first is skipped, though it was never tried', async t => {
+  const { sql, begin, runner, state, record } = await stage(t, 4)
+  await sql`update delivery set attempt = 0`
+  const id = await begin()
+  let ended = 0
+  const slow = runner('slow', {
+    complete: Object.assign(
+      async (completion: Parameters<typeof record>[0]) => {
+        const { taskId, downstream, attempt } = completion.move!
+        if (++ended <= 2)
+          await record({ move: { taskId, downstream, attempt, name: 'settle', handledBy: 'operator' } })
+        return await record(completion)
+      },
+      { idle: async () => {} }
+    )
+  })
+  await slow.look()
+  t.match(await state(id), { state: 'DONE', redelivered: 2, skipped: 2 })
+})
+
+t.test('what a stopped operation had taken and not moved is skipped, though it was never tried', async t => {
+  const { sql, begin, runner, state } = await stage(t, 3)
+  await sql`update delivery set attempt = 0`
+  const id = await begin()
+  const dying = runner('dying', {
+    complete: Object.assign(() => Promise.reject(new Error('dead')), { idle: async () => {} })
+  })
+  await t.rejects(dying.look())
+  t.ok(await stopOperation(sql, { id, who: { name: 'ops-2' }, messageCodes: null }))
+  await sql`update operation set leased_until = leased_until - interval '2 minutes'`
+  await runner('other').look()
+  t.match(await state(id), { state: 'STOPPED', redelivered: 0, skipped: 3 })
+})

@@ -1,0 +1,1 @@
+ALTER TABLE "operation_delivery" ADD COLUMN "round" smallint;
