@@ -82,6 +82,11 @@ export const lastFingerprintOfD = `(
   select e.fingerprint from failure e where e.task_id = d.task_id and e.downstream = d.downstream
   order by e.id desc limit 1)`
 
+/** The time of the last failure of the delivery `d`. */
+export const lastFailedAtOfD = `(
+  select e.created_at from failure e where e.task_id = d.task_id and e.downstream = d.downstream
+  order by e.id desc limit 1)`
+
 export const lastFingerprint = (taskId: PgColumn, downstream: PgColumn): SQL<string | null> =>
   ofD(lastFingerprintOfD, taskId, downstream)
 

@@ -3,6 +3,7 @@
 import { plainArray, textArray } from './arrays.ts'
 import { matches } from './operations.ts'
 import type { Sql } from './pool.ts'
+import { lastFailedAtOfD } from './reads.ts'
 import type { operation, Row } from './schema.ts'
 import { startMs } from './task-progress.ts'
 import { lowestUuid } from '../domain/ids.ts'
@@ -77,8 +78,9 @@ export async function findFailed(
     ), found as materialized (
       select d.task_id as "taskId", d.downstream, d.attempt, ${failedColumns(sql)}
       from look d join task t on t.id = d.task_id
-      -- A delivery that failed after the operation began is not part of it.
-      where d.updated_at <= (select created_at from operation where id = ${running.id})
+      cross join (select created_at from operation where id = ${running.id}) o
+      -- A delivery that failed after the operation began is not part of it. One that lost its place in its key since then still is.
+      where (d.updated_at <= o.created_at or ${sql.unsafe(lastFailedAtOfD)} <= o.created_at)
         and ${matches(sql, { filter: running.filter, messageCodes: running.message_codes })}
       order by d.task_id
       limit ${limit}

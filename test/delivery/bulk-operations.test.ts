@@ -334,3 +334,23 @@ t.test('what a stopped operation had taken and not moved is skipped, though it w
   await runner('other').look()
   t.match(await state(id), { state: 'STOPPED', redelivered: 0, skipped: 3 })
 })
+
+t.test('one whose key was released since the operation began is still part of it', async t => {
+  const story = await stage(t, 0)
+  const { sql, begin, runner, dispatch, state, post, quiet, release, downstream } = story
+  downstream.usual = failed
+  for (const orderingKey of ['key-0', 'key-1', 'key-2']) await post({ retryTimes: 1, orderingKey })
+  await quiet()
+  downstream.usual = { kind: 'delivered' }
+  const id = await begin()
+  await release('key-0')
+  await quiet()
+  t.equal((await sql`select from delivery where position < 0`).length, 1, 'it is out of order')
+  const one = runner('here')
+  for (let rounds = 0; (await state(id))?.state === 'RUNNING' && rounds < 10; rounds++) {
+    await one.look()
+    await dispatch()
+  }
+  t.match(await state(id), { state: 'DONE', redelivered: 3, skipped: 0 })
+  t.equal((await sql`select from delivery where status = 1`).length, 3)
+})
