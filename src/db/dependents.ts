@@ -157,8 +157,9 @@ export async function findWaiting(sql: Sql, from: string, limit: number): Promis
 }
 
 /**
- * Ends waits: of each of `tasks` for all its prerequisites, and of each of `pairs` for the prerequisite that it names. Every call also
- * adds a promotion for each orderingKey, because of two calls at once either may close the last dependency.
+ * Ends waits: of each of `tasks` for all its prerequisites, and of each of `pairs` for the prerequisite that it names. Pairs leave the last
+ * wait of a task open: each of two calls may have seen another prerequisite that was not done, and only open waits are looked at. The look
+ * that finds all of them done names the task.
  */
 export async function closeDependencies(
   sql: Sql,
@@ -167,26 +168,29 @@ export async function closeDependencies(
 ): Promise<void> {
   const ids = plainArray([...tasks, ...pairs.map(([taskId]) => taskId)])
   await sql`
-    with closed as materialized (
-      select x.task_id, x.after_id
-      from dependency x
-      where x.done_at is null and x.task_id = any(${ids}::uuid[])
-        and (x.task_id = any(${plainArray(tasks)}::uuid[]) or (x.task_id, x.after_id) in (
+    with waits as materialized (
+      select x.task_id, x.after_id, (x.task_id = any(${plainArray(tasks)}::uuid[]) or (x.task_id, x.after_id) in (
           select * from unnest(
             ${plainArray(pairs.map(([taskId]) => taskId))}::uuid[], ${plainArray(pairs.map(([, afterId]) => afterId))}::uuid[]
           )
-        ))
-      -- What another one closes at this moment need not be closed twice.
-      for no key update skip locked
+        )) as is_over
+      from dependency x
+      where x.done_at is null and x.task_id = any(${ids}::uuid[])
+      -- All that are open, in one order: which one is the last is only certain when they are locked.
+      order by x.task_id, x.after_id
+      for no key update
+    ), closed as (
+      select task_id, after_id, is_over, bool_and(is_over) over (partition by task_id) as is_last from waits
     ), turns as (
       insert into promotion (downstream, ordering_key)
       select d.downstream, d.ordering_key
       from delivery d
-      where d.task_id = any(${ids}::uuid[]) and d.phase = 'BLOCKED' and d.position > 0
+      where d.task_id = any(${plainArray(tasks)}::uuid[]) and d.phase = 'BLOCKED' and d.position > 0
     )
     update dependency x set done_at = now()
     from closed c
-    where x.task_id = c.task_id and x.after_id = c.after_id`
+    where x.task_id = c.task_id and x.after_id = c.after_id
+      and c.is_over and (not c.is_last or c.task_id = any(${plainArray(tasks)}::uuid[]))`
 }
 
 /** Raises one alarm for each of these deliveries: it waits for a task that FAILED. Returns the ids of the tasks with a new alarm. */

@@ -1,15 +1,16 @@
 // Races in which a task that waits for others could be forgotten.
 import t, { type Test } from 'tap'
-import { findWaiting, insertDependents, isNotStored } from '../../src/db/dependents.ts'
-import { openDb } from '../../src/db/pool.ts'
+import { closeDependencies, findWaiting, insertDependents, isNotStored } from '../../src/db/dependents.ts'
+import { openDb, type Sql } from '../../src/db/pool.ts'
 import { applyMoves } from '../../src/db/transitions.ts'
 import { lowestUuid } from '../../src/domain/ids.ts'
 import type { Move } from '../../src/domain/transitions.ts'
 import { taskRequest } from '../support/task-request.ts'
 import { counted } from '../support/counted.ts'
 import { newTask } from '../support/new-task.ts'
-import { testDb } from '../support/postgres.ts'
+import { lockWaits, testDb } from '../support/postgres.ts'
 import { setup, type Story } from '../support/setup.ts'
+import { until } from '../support/until.ts'
 
 const after = (...taskNos: string[]) => ({ after: { taskNos, codes: null } })
 
@@ -134,6 +135,58 @@ t.test(
     await worker.succession.sweep()
     t.same(await findWaiting(producer.sql, lowestUuid, 10), [])
     t.match(await producer.delivery(second), { phase: 'WAITING', attempt: 0 })
+  }
+)
+
+t.test(
+  'two that each saw another prerequisite done do not forget the task: it goes with the last one',
+  async t => {
+    const [producer] = await two(t)
+    const { post, record, quiet, redeliver, succession, sql } = producer
+    const [a, b] = [await post({ taskNo: 'a' }), await post({ taskNo: 'b' })]
+    for (const orderingKey of [undefined, 'order-1'])
+      await post({ ...after(a, b), taskNo: `waits ${orderingKey}`, ...(orderingKey && { orderingKey }) })
+    await quiet()
+    const [aId, bId] = [await idOf(producer, a), await idOf(producer, b)]
+    const waiting = await findWaiting(sql, lowestUuid, 10)
+    // A first process sees `a` done and `b` SENDING, and stalls.
+    await applyMoves(sql, [{ move: ends(aId) }])
+    await redeliver(a, { force: true })
+    // A second one sees `b` done and `a` SENDING.
+    await record({ move: ends(bId) })
+    await quiet()
+    t.equal((await blocked(producer)).length, 2)
+    await closeDependencies(
+      sql,
+      [],
+      waiting.map(id => [id, aId])
+    )
+    t.equal((await blocked(producer)).length, 2)
+    await applyMoves(sql, [
+      { move: { taskId: aId, downstream: 'warehouse', attempt: 1, name: 'settle', handledBy: 'operator' } }
+    ])
+    await succession.sweep()
+    await quiet()
+    t.same(await blocked(producer), [])
+    t.same(await findWaiting(sql, lowestUuid, 10), [])
+  }
+)
+
+t.test(
+  'of a task whose last two prerequisites are closed at once, one stays open for the look after it',
+  async t => {
+    const [one, other] = await two(t)
+    const [a, b] = [await one.post({ taskNo: 'a' }), await one.post({ taskNo: 'b' })]
+    await one.post({ ...after(a, b), taskNo: 'waits' })
+    const [aId, bId, id] = [await idOf(one, a), await idOf(one, b), await idOf(one, 'waits')]
+    let second: Promise<void> | undefined
+    await one.sql.begin(async transaction => {
+      await closeDependencies(transaction as unknown as Sql, [], [[id, aId]])
+      second = closeDependencies(other.sql, [], [[id, bId]])
+      await until('it waits', async () => (await lockWaits(one.sql)) === 1)
+    })
+    await second
+    t.same(await findWaiting(one.sql, lowestUuid, 10), [id])
   }
 )
 
