@@ -81,6 +81,9 @@ export const operationDelivery = pgTable(
   },
   t => [
     primaryKey({ name: 'operation_delivery_pkey', columns: [t.operationId, t.taskId, t.downstream] }),
+    index('operation_delivery_taken_idx')
+      .on(t.operationId, t.taskId, t.downstream)
+      .where(sql`${t.result} is null`),
     check('operation_delivery_result_check', oneOf(t.result, ['redelivered', 'skipped']))
   ]
 )

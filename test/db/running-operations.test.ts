@@ -1,6 +1,6 @@
 import t from 'tap'
 import { openDb, type Sql } from '../../src/db/pool.ts'
-import { claimOperations, recordTaken } from '../../src/db/running-operations.ts'
+import { claimOperations, findTaken, recordStopped, recordTaken } from '../../src/db/running-operations.ts'
 import { uuidv7 } from '../../src/domain/ids.ts'
 import { capture, explain } from '../support/plan.ts'
 import { lockWaits, testDb } from '../support/postgres.ts'
@@ -40,6 +40,43 @@ t.test('a turn reads the deliveries that it took, not all that the operation has
   const [row] = await sql<[{ skipped: number }]>`select skipped from operation`
   t.equal(row.skipped, 10)
 })
+
+t.test(
+  'after an error only what has no result yet is read, not all that the operation has taken',
+  async t => {
+    const { url } = await testDb(t, { max: 1 })
+    const sql = openDb(url, { max: 1 })
+    t.teardown(() => sql.end())
+    const id = await make(sql)
+    await sql`
+    update operation set state = 'STOPPED', ended_at = now(), owner = 'gone', leased_until = now() - interval '1 hour'`
+    await sql`
+    insert into operation_delivery (operation_id, task_id, downstream, attempt, result)
+    select ${id}, ('00000000-0000-7000-8000-' || lpad(to_hex(n), 12, '0'))::uuid, 'warehouse', 1,
+      case when n <= 4990 then 'redelivered' end
+    from generate_series(1, 5000) n`
+    const statements: Record<string, (fake: Sql) => Promise<unknown>> = {
+      findTaken: fake => findTaken(fake, id),
+      recordStopped
+    }
+    for (const isAnalyzed of [false, true]) {
+      if (isAnalyzed) await sql`analyze operation_delivery`
+      for (const mode of ['force_generic_plan', 'force_custom_plan']) {
+        await sql.unsafe(`set plan_cache_mode = ${mode}`)
+        for (const [name, run] of Object.entries(statements)) {
+          const statement = await capture(run)
+          await sql.unsafe(`prepare ${name} as ${statement.text}`)
+          const plan = await explain(sql, name, statement)
+          await sql.unsafe(`deallocate ${name}`)
+          const read = plan
+            .filter(one => one['Relation Name'] === 'operation_delivery' && one['Node Type'].includes('Scan'))
+            .map(one => (one['Actual Rows'] + (one['Rows Removed by Filter'] ?? 0)) * one['Actual Loops'])
+          t.ok(read.length > 0 && Math.max(...read) <= 10, `${name}, ${mode}: ${read.join(', ')}`)
+        }
+      }
+    }
+  }
+)
 
 const make = async (sql: Sql): Promise<string> => {
   const id = uuidv7()

@@ -61,9 +61,10 @@ const nodes = (node: Node): Node[] => [node, ...(node.Plans ?? []).flatMap(nodes
 
 export async function explain(sql: Sql, name: string, statement: Statement): Promise<Node[]> {
   await sql.unsafe('begin')
+  const values = statement.values.map(literal).join(', ')
   try {
     const [row] = await sql.unsafe<{ 'QUERY PLAN': [{ Plan: Node }] }[]>(
-      `explain (analyze, buffers, format json) execute ${name} (${statement.values.map(literal).join(', ')})`
+      `explain (analyze, buffers, format json) execute ${name} ${values && `(${values})`}`
     )
     if (!row) throw new Error('no plan')
     return nodes(row['QUERY PLAN'][0].Plan)

@@ -1,0 +1,1 @@
+CREATE INDEX "operation_delivery_taken_idx" ON "operation_delivery" USING btree ("operation_id","task_id","downstream") WHERE "operation_delivery"."result" is null;
