@@ -70,7 +70,6 @@ export async function listOperationDeliveries(
     .select({
       taskId: item.taskId,
       downstream: item.downstream,
-      failedAttempt: item.attempt,
       result: item.result,
       taskNo: task.taskNo,
       messageCode: task.messageCode,
