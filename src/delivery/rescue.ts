@@ -52,7 +52,7 @@ export async function rescueOverdue(
   await decideAll(
     deps,
     overdue,
-    overdue.map(one => moveOf(deps, one))
+    overdue.map(one => ({ ...rescueMoveOf(deps, one), overdue: true }))
   )
   return { isAll: overdue.length < overdueAtOnce, lookMs }
 }
@@ -67,10 +67,7 @@ export async function rescueOwned(
 ): Promise<void> {
   for (;;) {
     const owned = await findOwned(deps.sql, deps.downstreams, number, overdueAtOnce)
-    const moves = owned.map((one): Move => {
-      const { overdue: _, ...move } = moveOf(deps, one, isWorker)
-      return { ...move, owner: number }
-    })
+    const moves = owned.map((one): Move => ({ ...rescueMoveOf(deps, one, isWorker), owner: number }))
     const rescued = await decideAll(deps, owned, moves)
     if (owned.length < overdueAtOnce || rescued === 0) break
   }
@@ -92,10 +89,7 @@ async function rescueTaken(
     return []
   })
   const unread = await findUnread(deps.sql, downstream, taken, worker)
-  const moves = unread.map(({ owner, ...one }): Move => {
-    const { overdue: _, ...move } = moveOf(deps, one, false)
-    return { ...move, owner }
-  })
+  const moves = unread.map(({ owner, ...one }): Move => ({ ...rescueMoveOf(deps, one, false), owner }))
   await decideAll(deps, unread, moves)
 }
 
@@ -139,13 +133,13 @@ async function decideAll(
 }
 
 /** `workersLive`: a worker may have sent it. */
-function moveOf(
+function rescueMoveOf(
   { handlers, cluster, random }: RescueDeps,
   one: Overdue,
   workersLive = cluster.workers() > 0
 ): Move {
   const { taskId, downstream, attempt, orderingKey } = one
-  const key = { taskId, downstream, attempt, orderingKey, overdue: true }
+  const key = { taskId, downstream, attempt, orderingKey }
   if (one.phase === 'WAITING' || one.phase === 'BLOCKED') return { ...key, name: 'fail', reason: 'EXPIRED' }
   const policy = policyOf(handlers, one.messageCode, downstream)
   const lost = {
