@@ -13,10 +13,9 @@ import {
 } from '../db/running-operations.ts'
 import { failedDownstreams } from '../db/operations.ts'
 import type { Sql } from '../db/pool.ts'
-import type { LoadedHandler } from '../handler/loaded.ts'
+import { roundLimit, type LoadedHandler } from '../handler/loaded.ts'
 import { failpoint } from '../runtime/failpoint.ts'
 import type { Logger } from '../runtime/logger.ts'
-import { roundLimit } from './operate.ts'
 import type { Complete } from './complete.ts'
 
 export interface BulkOperationDeps {

@@ -4,8 +4,7 @@ import { readBrief } from '../db/read-tasks.ts'
 import { isKeyHeld, releaseKey, type OrderingKey, type Passed } from '../db/ordering.ts'
 import type { Sql } from '../db/pool.ts'
 import { readTaskProgress, type TaskProgress } from '../db/task-progress.ts'
-import { policyOf, type LoadedHandler } from '../handler/loaded.ts'
-import { limitOf } from '../domain/retry-policy.ts'
+import { roundLimit, type LoadedHandler } from '../handler/loaded.ts'
 import { moves, statusOf, type Move } from '../domain/transitions.ts'
 import type { Actor, Status } from '../domain/types.ts'
 import type { Complete } from './complete.ts'
@@ -29,13 +28,6 @@ export interface RedeliverRequest {
   force: boolean
   who: Actor
 }
-
-/** Tries of a new round. */
-export const roundLimit = (
-  handlers: RedeliverDeps['handlers'],
-  task: { messageCode: string; retryTimes: number | null },
-  downstream: string
-): number => limitOf(task.retryTimes, policyOf(handlers, task.messageCode, downstream))
 
 /** Starts a new round with a new limit for FAILED deliveries. The same statement resolves the alarm. */
 export async function redeliver(

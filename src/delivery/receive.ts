@@ -4,9 +4,9 @@ import type { Sql } from '../db/pool.ts'
 import { findReceiving, setExtend, type ReceiptLookup, type ReceivingDelivery } from '../db/receipts.ts'
 import { Unavailable } from '../runtime/errors.ts'
 import { failpoint } from '../runtime/failpoint.ts'
-import { policyOf, type LoadedHandler } from '../handler/loaded.ts'
+import { policyOf, roundLimit, type LoadedHandler } from '../handler/loaded.ts'
 import type { Metrics } from '../runtime/metrics.ts'
-import { decide, isFirstTry, limitOf } from '../domain/retry-policy.ts'
+import { decide, isFirstTry } from '../domain/retry-policy.ts'
 import { moves, statusOf, type Move } from '../domain/transitions.ts'
 import type { ReceiptResult, Status, Task } from '../domain/types.ts'
 import type { TokenClaims, Tokens } from '../domain/tokens.ts'
@@ -122,11 +122,7 @@ async function take(
       task: found.task,
       isFirstTry:
         attempt <= 1 ||
-        (attempt === found.attempt &&
-          isFirstTry(
-            found,
-            limitOf(found.task.retryTimes, policyOf(deps.handlers, found.task.messageCode, token.downstream))
-          ))
+        (attempt === found.attempt && isFirstTry(found, roundLimit(deps.handlers, found.task, downstream)))
     })
     if (received) return received
   }
