@@ -20,9 +20,7 @@ interface DeliveryProgress {
   reason: Reason | null
   /** ms until its clock runs out; 0 if it has run out, or without a clock. */
   dueMs: number
-  /** Its task must not start yet. */
-  early: boolean
-  /** ms until that start time. */
+  /** ms until the start time of its task; 0 without one, or if it has passed. */
   startMs: number
   orderingKey: string | null
   position: number | null
@@ -44,7 +42,7 @@ export async function readTaskProgress(sql: Sql, taskNo: string): Promise<TaskPr
         'downstream', d.downstream, 'status', d.status, 'phase', d.phase, 'attempt', d.attempt,
         'expired', coalesce(d.deliver_before <= now(), false), 'reason', d.reason,
         'dueMs', coalesce(greatest(0, extract(epoch from d.next_action_at - now()) * 1000), 0),
-        'early', coalesce(t.deliver_start_time > now(), false), 'startMs', ${startMs(sql)}, 'orderingKey', d.ordering_key, 'position', d.position
+        'startMs', ${startMs(sql)}, 'orderingKey', d.ordering_key, 'position', d.position
       ) order by d.downstream), '[]')
       from delivery d where d.task_id = t.id
     ) as deliveries

@@ -100,7 +100,7 @@ export async function push(
   const parts = scoped(task.deliveries, downstream)
   const waiting = parts.filter(one => one.phase === 'WAITING' && one.dueMs > 0)
   // A delivery that was never tried waits for the start time of its producer.
-  const tried = waiting.filter(one => one.attempt > 0 && !one.early)
+  const tried = waiting.filter(one => one.attempt > 0 && one.startMs === 0)
   if (tried.length === 0) {
     if (parts.some(one => one.phase === 'BLOCKED')) return 'blocked'
     return waiting.length > 0 ? 'early' : 'nothing'
