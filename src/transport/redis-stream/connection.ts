@@ -42,6 +42,8 @@ export const opener =
     signal.addEventListener('abort', end, { once: true })
     try {
       await redis.connect()
+      // The client goes on after a failed SELECT: it would write to database 0.
+      if (last instanceof Error) throw last
     } catch (error) {
       end()
       const outcome = outcomeOf(last ?? error)
@@ -72,6 +74,8 @@ const replies: Readonly<Record<string, Outcome>> = {
 export function outcomeOf(error: unknown): Outcome {
   if (error instanceof Failure) return error.outcome
   if (isReply(error)) {
+    if (/^ERR .*DB index/.test(error.message))
+      return failed('target_missing: the server has no such database')
     const [word = ''] = error.message.split(' ')
     return replies[word] ?? failed(`broker: ${word}`)
   }
