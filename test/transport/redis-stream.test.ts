@@ -1,9 +1,13 @@
 import { Redis } from 'ioredis'
+import { once } from 'node:events'
+import type { AddressInfo } from 'node:net'
+import { createServer } from 'node:tls'
 import t, { type Test } from 'tap'
 import { parseBroker, type Broker } from '../../src/transport/broker.ts'
 import { guard } from '../../src/transport/egress/guard.ts'
 import { redisStreamTransport } from '../../src/transport/redis-stream/redis-stream.ts'
 import { ownRedis } from '../support/redis.ts'
+import * as certs from './certs.ts'
 import { sendContext } from './send-context.ts'
 
 function open(t: Test, url: string) {
@@ -31,4 +35,19 @@ t.test('an entry for a database that does not exist is not written to database 0
   const client = new Redis(redis.url)
   t.equal(await client.exists('orders'), 0)
   client.disconnect()
+})
+
+t.test('a certificate that is not trusted raises the alarm TLS', async t => {
+  const server = createServer({ key: certs.key, cert: certs.selfSigned }, socket => socket.destroy())
+  server.on('tlsClientError', () => {})
+  server.listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  t.teardown(() => server.close())
+  const { port } = server.address() as AddressInfo
+  t.match(await open(t, `rediss://127.0.0.1:${port}`).send({ stream: 'orders' }, sendContext({ raw: 'x' })), {
+    kind: 'failed',
+    reason: 'tls: DEPTH_ZERO_SELF_SIGNED_CERT',
+    address: `127.0.0.1:${port}`,
+    alarm: 'TLS'
+  })
 })

@@ -48,8 +48,7 @@ export const opener =
       end()
       const outcome = outcomeOf(last ?? error)
       throw new Failure({
-        kind: 'failed',
-        reason: outcome.kind === 'failed' ? outcome.reason : 'connection_closed',
+        ...(outcome.kind === 'failed' ? outcome : failed('connection_closed')),
         address
       })
     } finally {
