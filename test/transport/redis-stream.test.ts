@@ -8,11 +8,18 @@ import { guard } from '../../src/transport/egress/guard.ts'
 import { redisStreamTransport } from '../../src/transport/redis-stream/redis-stream.ts'
 import { ownRedis } from '../support/redis.ts'
 import * as certs from './certs.ts'
+import { redis as speaksRedis } from './conversations.ts'
+import { scriptedServer } from './scripted-server.ts'
 import { sendContext } from './send-context.ts'
 
 function open(t: Test, url: string) {
   const transport = redisStreamTransport({
-    guard: guard({ allow: undefined, embedded: true, deny: [] }),
+    guard: guard({
+      allow: undefined,
+      embedded: true,
+      deny: [],
+      resolve: async () => [{ address: '127.0.0.1', family: 4 }]
+    }),
     brokers: new Map([['redis-stream', parseBroker('redis-stream', url) as Broker]]),
     log: { info: () => {}, warn: () => {} }
   })
@@ -44,10 +51,22 @@ t.test('a certificate that is not trusted raises the alarm TLS', async t => {
   await once(server, 'listening')
   t.teardown(() => server.close())
   const { port } = server.address() as AddressInfo
-  t.match(await open(t, `rediss://127.0.0.1:${port}`).send({ stream: 'orders' }, sendContext({ raw: 'x' })), {
+  t.match(await open(t, `rediss://localhost:${port}`).send({ stream: 'orders' }, sendContext({ raw: 'x' })), {
     kind: 'failed',
     reason: 'tls: DEPTH_ZERO_SELF_SIGNED_CERT',
     address: `127.0.0.1:${port}`,
     alarm: 'TLS'
   })
+})
+
+t.test('a silent connection is dropped, also if no send waits for half a second', async t => {
+  const server = await scriptedServer(t, socket =>
+    speaksRedis(/xadd/i, () => server.taken > 1 && socket.write('+1-1\r\n'))(socket)
+  )
+  const transport = open(t, `redis://127.0.0.1:${server.port}`)
+  const send = () => transport.send({ stream: 'orders' }, sendContext({ raw: 'x', timeoutMs: 200 }))
+  let outcome = await send()
+  t.match(outcome, { kind: 'failed', reason: 'timeout' })
+  for (let i = 0; i < 9 && outcome.kind === 'failed'; i++) outcome = await send()
+  t.match(outcome, { kind: 'delivered' })
 })

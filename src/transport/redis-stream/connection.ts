@@ -9,8 +9,10 @@ import { defined } from '../../domain/optional-members.ts'
 export interface RedisConnection {
   redis: Redis
   address: string
-  /** The time of its last answer, by performance.now(). */
-  answered: number
+  /** Commands without an answer, also those whose sends have timed out. */
+  unanswered: number
+  /** The time of the last answer, or of the oldest unanswered command if that is later, by performance.now(). */
+  silentSince: number
 }
 
 /** One connection, whose replies stay within `limits`. */
@@ -54,10 +56,10 @@ export const opener =
     } finally {
       signal.removeEventListener('abort', end)
     }
-    return { client: { redis, address, answered: performance.now() }, gone, end }
+    return { client: { redis, address, unanswered: 0, silentSince: 0 }, gone, end }
   }
 
-export const isReply = (error: unknown): error is Error =>
+const isReply = (error: unknown): error is Error =>
   error instanceof Error && /^(?:-?[A-Z]{2,32})(?: |$)/.test(error.message)
 
 const replies: Readonly<Record<string, Outcome>> = {

@@ -3,7 +3,7 @@ import type { Broker } from '../broker.ts'
 import { brokerTransport, reservedName, type Flight } from '../sends.ts'
 import { failed } from '../failure.ts'
 import { link, type Link } from '../connection.ts'
-import { isReply, opener, outcomeOf, type RedisConnection } from './connection.ts'
+import { opener, outcomeOf, type RedisConnection } from './connection.ts'
 import type { SendContext, Transport, TransportDeps } from '../types.ts'
 
 /** The result of a handler's `request` for redis-stream. */
@@ -43,8 +43,7 @@ async function add(to: Link<RedisConnection>, args: Args, flight: Flight): Promi
     if (flight.over) return failed('timeout')
     const dropSilent = silentDropper(to, connection)
     flight.cut = dropSilent
-    const id = await connection.redis.call('XADD', args)
-    connection.answered = performance.now()
+    const id = await answered(connection, connection.redis.call('XADD', args))
     const { address } = connection
     if (id === null) return { kind: 'failed', reason: 'target_missing: the stream does not exist', address }
     // Any other answer to XADD does not prove that the stream has the entry.
@@ -54,21 +53,29 @@ async function add(to: Link<RedisConnection>, args: Args, flight: Flight): Promi
   } catch (error) {
     const outcome = outcomeOf(error)
     if (!connection) return outcome
-    if (isReply(error)) connection.answered = performance.now()
     // A master has become a replica: the name may resolve to the new master.
     if (outcome.kind === 'failed' && outcome.reason.startsWith('readonly')) to.drop(connection)
     return { ...outcome, address: connection.address }
   }
 }
 
+async function answered<T>(connection: RedisConnection, command: Promise<T>): Promise<T> {
+  if (connection.unanswered++ === 0) connection.silentSince = performance.now()
+  try {
+    return await command
+  } finally {
+    connection.unanswered--
+    connection.silentSince = performance.now()
+  }
+}
+
 /**
  * Ends a silent connection. Redis answers in order, so all later commands wait behind it, and unsent commands must not run after
- * they were reported as failed.
+ * they were reported as failed. A send may wait shorter than `silentMs`: those before it count too.
  */
 function silentDropper(to: Link<RedisConnection>, connection: RedisConnection) {
-  const sentAt = performance.now()
   return (why: string): void => {
-    const isSilent = performance.now() - Math.max(sentAt, connection.answered) >= silentMs
+    const isSilent = performance.now() - connection.silentSince >= silentMs
     if (isSilent || why === 'shutdown') to.drop(connection)
   }
 }
