@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto'
 import { errors, headers as newHeaders, type MsgHdrs, type NatsConnection } from '@nats-io/transport-node'
-import { jetstream, JetStreamApiError } from '@nats-io/jetstream'
+import { jetstream, JetStreamApiError, type PubAck } from '@nats-io/jetstream'
 import type { Outcome } from '../../domain/types.ts'
 import type { Broker } from '../broker.ts'
 import { brokerTransport, reservedName, type Flight } from '../sends.ts'
@@ -60,6 +60,8 @@ export function natsTransport(deps: TransportDeps): Transport<NatsRequest> {
         timeout: Math.max(1, flight.due - performance.now()) + 1_000,
         retries: 1
       })
+      // Any subscriber of the subject may have answered, and the client takes every JSON.
+      if (!isAck(ack)) return { ...failed('protocol: not the ack of a stream'), address }
       // After the deadline a confirmation does not count: the attempt has failed, and the stream must drop its repeat as a duplicate.
       if (!flight.over) uncertain.delete(ready.key)
       const messageId = `${ack.stream}/${ack.seq}`
@@ -130,6 +132,9 @@ function subjectProblem(subject: unknown): string | undefined {
     return 'the subject belongs to the server itself'
   return undefined
 }
+
+const isAck = ({ stream, seq }: PubAck): boolean =>
+  typeof stream === 'string' && stream !== '' && Number.isSafeInteger(seq) && seq > 0
 
 /** Whether the server reported that it did not store the message. */
 const settled = (error: unknown): boolean => error instanceof JetStreamApiError || isNoResponders(error)
