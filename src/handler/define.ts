@@ -220,7 +220,10 @@ export interface DownstreamOptions<Name extends TransportName, Body> {
    * stays as it is.
    */
   format?: Name extends 'http' | 'kafka' ? 'cloudevents' : never
-  /** Signing secrets (`whsec_…`) instead of the one derived from SECRET, the newest first. A signature of each is sent. */
+  /**
+   * Signing secrets (`whsec_…`) instead of the one derived from SECRET, the newest first. A signature of each is sent.
+   * All handlers that name the downstream need the same.
+   */
   secrets?: string[]
 }
 

@@ -4,24 +4,13 @@ import { pathToFileURL } from 'node:url'
 import { commandLine } from '../runtime/package.ts'
 import { originsFrom } from '../transport/url.ts'
 import { checkHandler, type Wrong } from './validate.ts'
-import type { TransportName } from './define.ts'
-import type { LoadedDownstream, Limit, LoadedHandler } from './loaded.ts'
+import type { LoadedHandler } from './loaded.ts'
 import { dtmHandlers, type DtmTargets } from './dtm.ts'
 import { namesMissing, useEnv } from './env.ts'
 import { handlerFiles, type HandlerFile } from './files.ts'
 import { prepareForHandlers } from './resolve.ts'
+import { sharedDownstreams, type SharedDownstream } from './shared-downstreams.ts'
 import { isTypeScript, placeOf } from './typescript.ts'
-
-/** A downstream, shared by all handlers that name it: one queue, one set of limits, one pause. */
-export interface SharedDownstream extends Limit {
-  name: string
-  transport: TransportName
-  onFailed?: LoadedDownstream['onFailed']
-  /** The longest receiptTimeout of its handlers. */
-  receiptTimeoutMs: number
-  /** The file of the first handler that names it. */
-  file: string
-}
 
 export interface Registry {
   handlers: Map<string, LoadedHandler>
@@ -90,7 +79,7 @@ export async function loadHandlers({
   twice(exported, problems)
   const loaded = exported.flatMap(each => checked(each, transports, problems))
   addDtm(loaded, targets, dtmTargets, problems)
-  const downstreams = byName(loaded, problems)
+  const downstreams = sharedDownstreams(loaded, problems)
   if (problems.length > 0) {
     throw new HandlersError(
       folder,
@@ -236,44 +225,6 @@ function addDtm(
     else loaded.push(handler)
   }
   for (const [name, url] of targets) named.push({ file: 'DTM_TARGETS', name, url })
-}
-
-type Shared = Limit & { transport: TransportName; onFailed?: LoadedDownstream['onFailed'] }
-
-function byName(loaded: LoadedHandler[], problems: HandlerProblem[]): Map<string, SharedDownstream> {
-  const shared = new Map<string, SharedDownstream>()
-  for (const { file, downstreams } of loaded) {
-    for (const { name, transport, limit, policy, onFailed = 'hold' } of downstreams) {
-      const first = shared.get(name)
-      if (!first) {
-        shared.set(name, {
-          name,
-          transport,
-          ...limit,
-          onFailed,
-          receiptTimeoutMs: policy.receiptTimeoutMs,
-          file
-        })
-        continue
-      }
-      first.receiptTimeoutMs = Math.max(first.receiptTimeoutMs, policy.receiptTimeoutMs)
-      const differs = difference(first, { transport, ...limit, onFailed })
-      if (!differs) continue
-      problems.push({
-        file,
-        what: `downstream '${name}' has ${differs[1]} here and ${differs[0]} in ${first.file}`,
-        fix: 'a downstream has one set of limits: make them equal, or rename one of them'
-      })
-    }
-  }
-  return shared
-}
-
-/** The first difference between two definitions of one downstream, with both values. */
-function difference(one: Shared, two: Shared): [string, string] | undefined {
-  const names = ['transport', 'concurrency', 'perSecond', 'timeoutMs', 'pipelining', 'onFailed'] as const
-  const name = names.find(each => one[each] !== two[each])
-  return name && [`${name} ${one[name] ?? 'not set'}`, `${name} ${two[name] ?? 'not set'}`]
 }
 
 function firstLines(err: unknown): string {

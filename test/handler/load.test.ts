@@ -308,6 +308,26 @@ t.test('a request may be whatever can be awaited', async t => {
   t.match(await w?.request(sending), { url: { href: 'https://a.example/' } })
 })
 
+t.test('handlers that share a downstream have the same signing secrets, or the start is refused', async t => {
+  const [one, other] = [7, 8].map(byte => `whsec_${Buffer.alloc(24, byte).toString('base64')}`)
+  const w = (more = '') => `w: { ${http}${more} }, v: { ${http}, secrets: ['${one}', '${other}'] }`
+  const dir = folder(t, {
+    'a.mjs': handler('a', w(`, secrets: ['${one}']`)),
+    'b.mjs': handler('b', w(`, secrets: ['${other}']`)),
+    'c.mjs': handler('c', w()),
+    'd.mjs': handler('d', w(`, secrets: ['${one}']`))
+  })
+  const said = await problemsOf(dir)
+  t.match(
+    said,
+    only(
+      /^b\.mjs: downstream 'w' has secrets here and others in a\.mjs/,
+      /^c\.mjs: downstream 'w' has no secrets here and secrets in a\.mjs/
+    )
+  )
+  t.notMatch(said.join(), 'whsec_')
+})
+
 t.test('signing secrets are checked for their form and never repeated in a message', async t => {
   const secret = `whsec_${Buffer.alloc(24, 7).toString('base64')}`
   const dir = folder(t, {
