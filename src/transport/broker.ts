@@ -85,6 +85,12 @@ function hostOf(text: string, defaultPort: number): { host: string; port: number
 export const at = ({ host, port }: { host: string; port: number }): string =>
   host.includes(':') ? `[${host}]:${port}` : `${host}:${port}`
 
+/** The list, beginning with another element at each turn. */
+export const rotated = <T>(list: readonly T[], turn: number): T[] => {
+  const first = turn % (list.length || 1)
+  return [...list.slice(first), ...list.slice(0, first)]
+}
+
 /**
  * Resolves a broker's host to one address that the egress guard allows, for clients that do not accept our
  * `lookup`. Rejects with a Failure that holds the outcome.

@@ -6,15 +6,18 @@ import {
   type Connection,
   type ConnectionPool
 } from '@platformatic/kafka'
-import { at, reach, type Broker } from '../broker.ts'
+import { at, reach, rotated, type Broker } from '../broker.ts'
 import type { Guard } from '../egress/guard.ts'
 import { Failure, failure } from '../failure.ts'
 import { expected, strictly } from './answer.ts'
 import { protocolFailure } from '../judged.ts'
 import { judgeFrames, room } from './frames.ts'
 
-/** The options of every client to this broker. Throws a Failure for an option of the URL that does not exist. */
-export function linkOptions(broker: Broker, link: KafkaLink): BaseOptions {
+/**
+ * The options of a client to this broker. The next `turn` begins with the next host: the client asks the first that takes its
+ * connection, also if it never answers. Throws a Failure for an option of the URL that does not exist.
+ */
+export function linkOptions(broker: Broker, link: KafkaLink, turn: number): BaseOptions {
   const mechanism = (broker.options['mechanism'] ?? 'plain').toUpperCase()
   const known = [SASLMechanisms.PLAIN, SASLMechanisms.SCRAM_SHA_256, SASLMechanisms.SCRAM_SHA_512] as const
   const sasl = known.find(each => each === mechanism)
@@ -25,7 +28,7 @@ export function linkOptions(broker: Broker, link: KafkaLink): BaseOptions {
   }
   return {
     clientId: 'ackbox',
-    bootstrapBrokers: [...broker.hosts],
+    bootstrapBrokers: rotated(broker.hosts, turn),
     // The client's own retries would outlive our deadline; a delivery has its own retries.
     retries: 0,
     autocreateTopics: false,

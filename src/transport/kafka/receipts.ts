@@ -38,9 +38,10 @@ type Stream = MessagesStream<Buffer, Buffer, Buffer, Buffer>
 export const readReceipts: ReadReceipts = async (deps, takeReceipt, signal) => {
   const { broker, log } = deps
   const hand = inHand()
+  let turn = 0
   await keepTaking(log, { broker: broker.name, topic }, waitMost, signal, async onReady => {
     try {
-      await took(deps, takeReceipt, hand, signal, onReady)
+      await took(deps, turn++, takeReceipt, hand, signal, onReady)
       return 'connection_closed'
     } catch (error) {
       return outcomeOf(error).reason
@@ -51,12 +52,13 @@ export const readReceipts: ReadReceipts = async (deps, takeReceipt, signal) => {
 /** Takes records until the stream ends or fails, or the signal aborts. */
 async function took(
   deps: ReceiptReaderDeps,
+  turn: number,
   takeReceipt: TakeReceipt,
   hand: InHand,
   signal: AbortSignal,
   onReady: () => void
 ): Promise<void> {
-  const { consumer, link, forget } = open(deps)
+  const { consumer, link, forget } = open(deps, turn)
   const done = progress()
   const over = new AbortController()
   const either = anyOf(signal, over.signal)
@@ -93,14 +95,17 @@ async function took(
   }
 }
 
-function open({ broker, guard }: ReceiptReaderDeps): {
+function open(
+  { broker, guard }: ReceiptReaderDeps,
+  turn: number
+): {
   consumer: Consumer
   link: KafkaLink
   forget: () => void
 } {
   const link = kafkaLink(guard, broker.tls, 'reads')
   const consumer = new Consumer({
-    ...linkOptions(broker, link),
+    ...linkOptions(broker, link, turn),
     groupId: 'ackbox',
     sessionTimeout: 10_000,
     heartbeatInterval: 2_000,

@@ -55,6 +55,7 @@ interface Client {
 export function writer(broker: Broker, deps: WriterDeps): Writer {
   const lanes = new Map<string, Item[]>()
   let client: Client | undefined
+  let turn = 0
   let down = false
   let closed = false
 
@@ -62,7 +63,7 @@ export function writer(broker: Broker, deps: WriterDeps): Writer {
     if (client) return client
     const link = kafkaLink(deps.guard, broker.tls)
     const producer = new Producer({
-      ...linkOptions(broker, link),
+      ...linkOptions(broker, link, turn++),
       acks: ProduceAcks.ALL,
       // Java's partitioner: the package's default differs from it for half of all keys.
       partitioner: compatibilityPartitioner

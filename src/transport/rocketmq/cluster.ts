@@ -3,7 +3,7 @@ import definition from 'rocketmq-client-nodejs/proto/apache/rocketmq/v2/definiti
 import service from 'rocketmq-client-nodejs/proto/apache/rocketmq/v2/service_pb.js'
 import { isIP } from 'node:net'
 import type { Outcome } from '../../domain/types.ts'
-import { at, type Broker } from '../broker.ts'
+import { at, rotated, type Broker } from '../broker.ts'
 import type { Guard } from '../egress/guard.ts'
 import { failed, Failure } from '../failure.ts'
 import type { Flight } from '../sends.ts'
@@ -192,11 +192,6 @@ function candidates({ queues }: Route, turn: number, away: ReadonlySet<string>):
   const places = [...all.values()]
   if (away.size === 0) return places
   return [...places.filter(each => !away.has(at(each))), ...places.filter(each => away.has(at(each)))]
-}
-
-export const rotated = <T>(list: readonly T[], turn: number): T[] => {
-  const first = turn % (list.length || 1)
-  return [...list.slice(first), ...list.slice(0, first)]
 }
 
 /** All hosts: proxies in cluster mode return the client's own endpoints as the addresses of the topic. */

@@ -2,9 +2,10 @@
 import definition from 'rocketmq-client-nodejs/proto/apache/rocketmq/v2/definition_pb.js'
 import service from 'rocketmq-client-nodejs/proto/apache/rocketmq/v2/service_pb.js'
 import { withTimeout } from '../../runtime/with-timeout.ts'
+import { rotated } from '../broker.ts'
 import { protocolFailure } from '../judged.ts'
 import { failure } from '../failure.ts'
-import { endpoints, rotated } from './cluster.ts'
+import { endpoints } from './cluster.ts'
 import { resource } from './message.ts'
 import { call, listen, metadata, type Place } from './proxy.ts'
 import {
