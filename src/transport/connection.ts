@@ -1,5 +1,5 @@
 import type { Logger } from '../runtime/logger.ts'
-import { at, reach, type Broker } from './broker.ts'
+import { at, reach, rotated, type Broker } from './broker.ts'
 import { failure, Failure, failureOf } from './failure.ts'
 import { untilAborted, withTimeout } from '../runtime/with-timeout.ts'
 import type { Guard } from './egress/guard.ts'
@@ -44,6 +44,8 @@ export function link<Client>(
   let live: Live<Client> | undefined
   let opening: Promise<Client> | undefined
   let failed: { failure: Failure; until: number } | undefined
+  /** The host that the next connect begins with. */
+  let host = 0
   let away = false
 
   async function connect(): Promise<Client> {
@@ -72,6 +74,8 @@ export function link<Client>(
   function lost(ended: Live<Client>): void {
     if (live !== ended) return
     live = undefined
+    // The host may be about to stop, or may answer nothing: another one is used as long as it works.
+    host++
     if (!closing.signal.aborted) trouble('connection_closed')
   }
 
@@ -82,9 +86,11 @@ export function link<Client>(
 
   async function firstOf(): Promise<Live<Client>> {
     let first: unknown
-    for (const place of broker.hosts) {
+    for (const [index, place] of rotated(broker.hosts, host).entries()) {
       try {
-        return await within(place)
+        const opened = await within(place)
+        host += index
+        return opened
       } catch (error) {
         first ??= error
         if (closing.signal.aborted) throw shutdown()

@@ -10,6 +10,21 @@ import { sendContext } from './send-context.ts'
 
 const call: Dubbo2Request = { service: 'com.acme.Points', method: 'onPaid', types: [], args: [] }
 
+/** A transport to the providers at these ports. */
+export function transportTo(t: Test, ports: number[], allow?: string[]) {
+  const broker = parseBroker('dubbo2', `dubbo://${ports.map(port => `127.0.0.1:${port}`).join(',')}`)
+  if (typeof broker === 'string') throw new Error(broker)
+  const transport = dubbo2Transport({
+    guard: guard({ allow, embedded: allow === undefined, deny: [] }),
+    brokers: new Map<string, Broker>([['dubbo2', broker]]),
+    log: { info: () => {}, warn: () => {} }
+  })
+  t.teardown(() => transport.close())
+  const send = (more: Partial<Dubbo2Request> = {}, given: Parameters<typeof sendContext>[0] = {}) =>
+    transport.send({ ...call, ...more }, sendContext(given))
+  return { transport, send }
+}
+
 type Behave = (socket: Socket, frame: Frame) => void
 
 /** A TCP server that reads frames and answers with the bytes that `behave` writes, if any. */
@@ -36,18 +51,6 @@ export async function provider(t: Test, behave: Behave, allow?: string[]) {
   }
   await start(0)
   const { port } = server.address() as AddressInfo
-  const broker = parseBroker('dubbo2', `dubbo://127.0.0.1:${port}`)
-  if (typeof broker === 'string') throw new Error(broker)
-  const transport = dubbo2Transport({
-    guard: guard({ allow, embedded: allow === undefined, deny: [] }),
-    brokers: new Map<string, Broker>([['dubbo2', broker]]),
-    log: { info: () => {}, warn: () => {} }
-  })
-  t.teardown(async () => {
-    await transport.close()
-    stop()
-  })
-  const send = (more: Partial<Dubbo2Request> = {}, given: Parameters<typeof sendContext>[0] = {}) =>
-    transport.send({ ...call, ...more }, sendContext(given))
-  return { transport, send, sockets, received, stop, start: () => start(port) }
+  t.teardown(stop)
+  return { ...transportTo(t, [port], allow), port, sockets, received, stop, start: () => start(port) }
 }

@@ -2,7 +2,7 @@ import t from 'tap'
 import { readResponse } from '../../src/transport/dubbo/hessian.ts'
 import { flags, frameOf, frames, type Frame } from '../../src/transport/dubbo/classic-frame.ts'
 import type { Dubbo2Request } from '../../src/transport/dubbo/hessian.ts'
-import { provider } from './dubbo2-provider.ts'
+import { provider, transportTo } from './dubbo2-provider.ts'
 import { only } from '../support/only.ts'
 
 /** hessian2: the byte for "a value follows", then a short text. */
@@ -169,4 +169,16 @@ t.test('statuses of a provider, and what a handler must not ask for', async t =>
   const denied = await provider(t, () => {}, [])
   t.match(await denied.send(), { kind: 'failed', alarm: 'BLOCKED_TARGET' })
   t.equal(denied.sockets.size, 0)
+})
+
+t.test('after a provider has announced its stop, the calls go to the next host', async t => {
+  const readOnly = frameOf(flags.request | flags.event, 0, 1n, Buffer.from('\u0001R'))
+  const leaving = await provider(t, (socket, { id }) =>
+    socket.write(Buffer.concat([readOnly, answer(id, 'first')]))
+  )
+  const staying = await provider(t, (socket, { id }) => socket.write(answer(id, 'second')))
+  const { send } = transportTo(t, [leaving.port, staying.port])
+  const answers: string[] = []
+  for (let i = 0; i < 3; i++) answers.push(text(await send()))
+  t.same(answers, ['"first"', '"second"', '"second"'])
 })
