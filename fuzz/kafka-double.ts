@@ -1,6 +1,6 @@
 // A small Kafka broker. It answers the first requests of a client correctly, so that any later answer can be rubbish.
 import type { Socket } from 'node:net'
-import { createRecordsBatch, Writer } from '@platformatic/kafka'
+import { createRecordsBatch, Reader, Writer } from '@platformatic/kafka'
 import { doubleServer, type Double } from './double.ts'
 
 /** The API of a request, by its number in the protocol. */
@@ -38,8 +38,18 @@ export const topicId = '11111111-2222-3333-4444-555555555555'
 const group = 'ackbox'
 const member = 'member-1'
 
-/** The answer of a sound broker, without the length and the id of the request. `fetches` counts the fetches of a connection from 0. */
-export function answerTo(api: number, topic: string, port: number, fetches: number): Buffer {
+/**
+ * The answer of a sound broker, without the length and the id of the request. `fetches` counts the fetches of a connection from 0.
+ * `partitions`: those of
+ * the topic, or those that a Produce writes to.
+ */
+export function answerTo(
+  api: number,
+  topic: string,
+  port: number,
+  fetches: number,
+  partitions: number[] = [0]
+): Buffer {
   const writer = Writer.create()
   if (api !== apis.apiVersions) writer.appendTaggedFields()
   switch (api) {
@@ -61,23 +71,18 @@ export function answerTo(api: number, topic: string, port: number, fetches: numb
         .appendInt32(1)
         .appendArray([topic], (w, name) => {
           w.appendInt16(0).appendString(name).appendUUID(topicId).appendBoolean(false)
-          w.appendArray([0], w => {
-            w.appendInt16(0).appendInt32(0).appendInt32(1).appendInt32(0)
+          w.appendArray(partitions, (w, index) => {
+            w.appendInt16(0).appendInt32(index).appendInt32(1).appendInt32(0)
             for (const nodes of [[1], [1], []])
               w.appendArray(nodes, (w, node) => w.appendInt32(node), true, false)
           }).appendInt32(0)
         })
       break
     case apis.produce:
-      writer
-        .appendArray([topic], (w, name) =>
-          w.appendString(name).appendArray([0], w => {
-            w.appendInt32(0).appendInt16(0).appendInt64(5n).appendInt64(-1n).appendInt64(0n)
-            w.appendArray([], () => {}).appendString(null)
-          })
-        )
-        .appendInt32(0)
-      break
+      return produced(
+        topic,
+        partitions.map(index => [index, 0])
+      )
     case apis.findCoordinator:
       writer.appendInt32(0).appendArray([group], (w, key) => {
         w.appendString(key).appendInt32(1).appendString('127.0.0.1').appendInt32(port)
@@ -156,6 +161,45 @@ export function answerTo(api: number, topic: string, port: number, fetches: numb
   return writer.appendTaggedFields().buffer
 }
 
+/** An answer to a Produce, with the error of each partition, or 0. */
+export function produced(topic: string, errors: [partition: number, error: number][]): Buffer {
+  const writer = Writer.create().appendTaggedFields()
+  writer
+    .appendArray([topic], (w, name) =>
+      w.appendString(name).appendArray(errors, (w, [index, error]) => {
+        w.appendInt32(index)
+          .appendInt16(error)
+          .appendInt64(error === 0 ? 5n : -1n)
+        w.appendInt64(-1n).appendInt64(0n)
+        w.appendArray([], () => {}).appendString(null)
+      })
+    )
+    .appendInt32(0)
+  return writer.appendTaggedFields().buffer
+}
+
+/** The partitions that a Produce writes to. */
+export function partitionsOf(produce: Buffer): number[] {
+  const reader = Reader.from(produce)
+  reader.readInt16()
+  reader.readInt16()
+  reader.readInt32()
+  reader.readNullableString(false)
+  reader.readTaggedFields()
+  reader.readNullableString()
+  reader.readInt16()
+  reader.readInt32()
+  const topics = reader.readArray(r => {
+    r.readString()
+    return r.readArray(each => {
+      const index = each.readInt32()
+      each.readBytes()
+      return index
+    })
+  })
+  return topics.flat()
+}
+
 /** An answer to a Fetch that holds these batches, written as a broker would. */
 export function fetched(records?: Buffer): Buffer {
   const writer = Writer.create().appendTaggedFields().appendInt32(0).appendInt16(0).appendInt32(0)
@@ -181,6 +225,8 @@ export interface Request {
   id: Buffer
   /** The number of the request on this connection, from 0. */
   turn: number
+  /** All of it, without its length. */
+  bytes: Buffer
 }
 
 export const framed = (id: Buffer, answer: Buffer): Buffer => {
@@ -193,7 +239,8 @@ export const framed = (id: Buffer, answer: Buffer): Buffer => {
 export type Answer = (request: Request, sound: Buffer, socket: Socket) => Buffer | undefined
 
 /** Serves until it is closed. It splits requests that come in one packet. */
-export async function kafkaDouble(topic: string, answer: Answer): Promise<Double> {
+export async function kafkaDouble(topic: string, answer: Answer, partitions = 1): Promise<Double> {
+  const all = Array.from({ length: partitions }, (_, index) => index)
   return await doubleServer((socket, port) => {
     let fetches = 0
     let rest: Buffer = Buffer.alloc(0)
@@ -201,10 +248,12 @@ export async function kafkaDouble(topic: string, answer: Answer): Promise<Double
     socket.on('data', data => {
       rest = Buffer.concat([rest, data])
       while (rest.length >= 12 && rest.length >= 4 + rest.readInt32BE(0)) {
-        const request = { api: rest.readInt16BE(4), id: Buffer.from(rest.subarray(8, 12)), turn: turn++ }
-        rest = rest.subarray(4 + rest.readInt32BE(0))
+        const bytes = Buffer.from(rest.subarray(4, 4 + rest.readInt32BE(0)))
+        const request = { api: bytes.readInt16BE(0), id: bytes.subarray(4, 8), turn: turn++, bytes }
+        rest = rest.subarray(4 + bytes.length)
         const isFetch = request.api === apis.fetch
-        const sound = framed(request.id, answerTo(request.api, topic, port, isFetch ? fetches++ : 0))
+        const written = request.api === apis.produce ? partitionsOf(bytes) : all
+        const sound = framed(request.id, answerTo(request.api, topic, port, isFetch ? fetches++ : 0, written))
         const given = answer(request, sound, socket) ?? sound
         // An empty answer to a fetch comes late, as from a real broker.
         if (isFetch && fetches > 1 && given === sound) setTimeout(() => socket.write(given), 50).unref()

@@ -32,3 +32,22 @@ t.test(
     t.match(await send(), { kind: 'delivered' })
   }
 )
+
+t.test('records without a key go to all partitions, those of one key to one', async t => {
+  const double = await kafkaDouble('orders', () => undefined, 5)
+  t.teardown(() => double.close())
+  const send = sender(t, double.port)
+  const partitions = async (key?: string) => {
+    const seen = new Set<string | undefined>()
+    for (let i = 0; i < 20; i++) {
+      const outcome = await send(key === undefined ? {} : { key })
+      seen.add(outcome.kind === 'delivered' ? outcome.messageId : outcome.reason)
+    }
+    return [...seen]
+  }
+  t.same(
+    await partitions(),
+    [0, 1, 2, 3, 4].map(each => `orders/${each}/5`)
+  )
+  t.same(await partitions('order-7'), ['orders/2/5'])
+})

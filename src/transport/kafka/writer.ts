@@ -1,8 +1,8 @@
 import type { Logger } from '../../runtime/logger.ts'
 import {
-  compatibilityPartitioner,
   ProduceAcks,
   Producer,
+  type ClusterMetadata,
   type MessageToProduce,
   type ProduceResult
 } from '@platformatic/kafka'
@@ -13,6 +13,7 @@ import type { Flight } from '../sends.ts'
 import { outcomeOf } from './failure.ts'
 import { protocolFailure } from '../judged.ts'
 import { kafkaLink, linkOptions, type KafkaLink } from './connection.ts'
+import { leaderOf, placed, placesOf } from './partitions.ts'
 
 /** One send. If it is over before the write, it is not written. */
 export interface Item {
@@ -56,18 +57,14 @@ export function writer(broker: Broker, deps: WriterDeps): Writer {
   const lanes = new Map<string, Item[]>()
   let client: Client | undefined
   let turn = 0
+  let batches = 0
   let down = false
   let closed = false
 
   function open(): Client {
     if (client) return client
     const link = kafkaLink(deps.guard, broker.tls)
-    const producer = new Producer({
-      ...linkOptions(broker, link, turn++),
-      acks: ProduceAcks.ALL,
-      // Java's partitioner: the package's default differs from it for half of all keys.
-      partitioner: compatibilityPartitioner
-    })
+    const producer = new Producer({ ...linkOptions(broker, link, turn++), acks: ProduceAcks.ALL })
     link.guarded(producer.connections)
     client = { producer, link }
     return client
@@ -86,15 +83,18 @@ export function writer(broker: Broker, deps: WriterDeps): Writer {
     let used: Client | undefined
     try {
       const { producer, link } = (used = open())
-      const options = { messages: batch.map(each => each.message), acks: ProduceAcks.ALL }
+      const given = batch.map(each => each.message)
+      const topics = [given[0]!.topic]
+      const metadata = await link.within<ClusterMetadata>(lostMs, done => producer.metadata({ topics }, done))
+      const messages = placed(given, metadata.topics.get(topics[0]!), batches++)
+      const options = { messages, acks: ProduceAcks.ALL }
       const result = await link.within<ProduceResult>(lostMs, done => producer.send(options, done))
-      if (!result.offsets?.length) throw protocolFailure('the broker confirms nothing')
-      const outcomes = {
-        kind: 'delivered',
-        address: addressOf(producer, result) ?? at(broker.hosts[0]!)
-      } as const
+      const [first] = result.offsets ?? []
+      if (!first) throw protocolFailure('the broker confirms nothing')
+      const address = leaderOf(producer.currentMetadata, first) ?? at(broker.hosts[0]!)
+      const outcomes = { kind: 'delivered', address } as const
       logChange(outcomes)
-      const ids = placesOf(producer, result, options.messages)
+      const ids = placesOf(result, messages)
       for (const [index, each] of batch.entries()) {
         const messageId = ids[index]
         each.end(messageId === undefined ? outcomes : { ...outcomes, messageId })
@@ -177,39 +177,4 @@ function sizeOf({ key, value, headers }: MessageToProduce): number {
   let size = 100 + (key?.length ?? 0) + (value?.length ?? 0)
   if (headers instanceof Map) for (const [name, text] of headers) size += name.length + text.length
   return size
-}
-
-/**
- * `topic/partition/offset` of each message. The broker confirms the first offset of each partition. Messages of one partition are
- * written in the order of the batch.
- */
-function placesOf(
-  producer: Producer,
-  { offsets = [] }: ProduceResult,
-  messages: readonly MessageToProduce[]
-): (string | undefined)[] {
-  const [only] = offsets
-  const next = new Map(offsets.map(({ partition, offset }) => [partition, offset]))
-  return messages.map(message => {
-    const count = producer.currentMetadata?.topics.get(message.topic)?.partitionsCount ?? 1
-    const partition = offsets.length === 1 ? only!.partition : partitionOf(message) % count
-    const offset = next.get(partition)
-    if (offset === undefined) return undefined
-    next.set(partition, offset + 1n)
-    return `${message.topic}/${partition}/${offset}`
-  })
-}
-
-/** The message's key must already be in the form that is written. */
-const partitionOf = (message: MessageToProduce): number =>
-  Number(compatibilityPartitioner(message, message.key as Buffer))
-
-/** The leader of the written partition; for several partitions, the leader of the first. */
-function addressOf(producer: Producer, { offsets }: ProduceResult): string | undefined {
-  const first = offsets?.[0]
-  if (!first) return undefined
-  const metadata = producer.currentMetadata
-  const leader = metadata?.topics.get(first.topic)?.partitions[first.partition]?.leader
-  const node = leader === undefined ? undefined : metadata?.brokers.get(leader)
-  return node && at(node)
 }
