@@ -1,5 +1,5 @@
 import t, { type Test } from 'tap'
-import { kafkaDouble } from '../../fuzz/kafka-double.ts'
+import { apis, framed, kafkaDouble, partitionsOf, produced } from '../../fuzz/kafka-double.ts'
 import { parseBroker, type Broker } from '../../src/transport/broker.ts'
 import { guard } from '../../src/transport/egress/guard.ts'
 import { kafkaTransport, type KafkaRequest } from '../../src/transport/kafka/kafka.ts'
@@ -50,4 +50,41 @@ t.test('records without a key go to all partitions, those of one key to one', as
     [0, 1, 2, 3, 4].map(each => `orders/${each}/5`)
   )
   t.same(await partitions('order-7'), ['orders/2/5'])
+})
+
+const sickness = [
+  ['NOT_ENOUGH_REPLICAS', 19],
+  ['NOT_LEADER_OR_FOLLOWER', 6]
+] as const
+
+t.test('a partition that takes nothing fails its own records, and no others are repeated', async t => {
+  for (const [name, code] of sickness) {
+    let sick = 2
+    const requests = { produced: 0, metadata: 0 }
+    const double = await kafkaDouble(
+      'orders',
+      ({ api, id, bytes }) => {
+        if (api === apis.metadata) requests.metadata++
+        if (api !== apis.produce) return undefined
+        const partitions = partitionsOf(bytes)
+        requests.produced += partitions.length
+        const errors = partitions.map((each): [number, number] => [each, each === sick ? code : 0])
+        return framed(id, produced('orders', errors))
+      },
+      5
+    )
+    t.teardown(() => double.close())
+    const send = sender(t, double.port)
+    const outcomes = await Promise.all(Array.from({ length: 100 }, (_, i) => send({ key: `order-${i}` })))
+    const failed = outcomes.filter(each => each.kind === 'failed')
+    t.ok(failed.length > 5 && failed.length < 40, `${failed.length} failed`)
+    for (const outcome of failed) t.match(outcome, { reason: `broker: ${name}` })
+    const ids = outcomes.flatMap(each => (each.kind === 'delivered' ? [each.messageId] : []))
+    t.equal(new Set(ids).size, 100 - failed.length)
+    t.notMatch(ids.join(), `orders/${sick}/`)
+    t.same(requests, { produced: 5, metadata: 1 }, 'each partition once')
+    sick = -1
+    t.match(await send({ key: 'order-7' }), { kind: 'delivered', messageId: 'orders/2/5' })
+    t.equal(requests.metadata, 2, 'the leaders were asked anew')
+  }
 })

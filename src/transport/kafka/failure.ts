@@ -1,8 +1,12 @@
+import type { ProduceResult } from '@platformatic/kafka'
 import type { Outcome } from '../../domain/types.ts'
 import { failed, Failure, failureOf } from '../failure.ts'
+import type { Confirmed } from './partitions.ts'
+
+export type NotDelivered = Exclude<Outcome, { kind: 'delivered' }>
 
 /** The outcome of a client's error. Errors nest, by `cause` and by `errors`; any known one among them decides. */
-export function outcomeOf(error: unknown): Exclude<Outcome, { kind: 'delivered' }> {
+export function outcomeOf(error: unknown): NotDelivered {
   const all = [...tree(error)]
   const judged = all.find(each => each instanceof Failure)
   if (judged) return judged.outcome
@@ -34,6 +38,35 @@ export function outcomeOf(error: unknown): Exclude<Outcome, { kind: 'delivered' 
   return failed(
     all.some(each => text(each, 'code') === 'PLT_KFK_NETWORK') ? 'connection_closed' : 'error: kafka'
   )
+}
+
+/** What the failed call of one topic has written: the error of one partition, or of one broker, fails all of the call. */
+export function confirmedIn(error: unknown): Confirmed[] {
+  const confirmed: Confirmed[] = []
+  for (const each of tree(error)) {
+    const { produced, response } = each as FailedProduce
+    confirmed.push(...(produced?.offsets ?? []))
+    for (const { partitionResponses } of response?.responses ?? [])
+      for (const { index, errorCode, recordErrors, baseOffset } of partitionResponses)
+        if (errorCode === 0 && !recordErrors?.length) confirmed.push({ partition: index, offset: baseOffset })
+  }
+  return confirmed
+}
+
+/** The members of the client's errors: what other brokers have confirmed, and the answer that holds the error. */
+interface FailedProduce extends Error {
+  produced?: ProduceResult
+  response?: {
+    responses?: {
+      partitionResponses: {
+        index: number
+        errorCode: number
+        baseOffset: bigint
+        /** Since version 8. */
+        recordErrors?: unknown[]
+      }[]
+    }[]
+  }
 }
 
 function* tree(error: unknown, depth = 0): Generator<Error> {

@@ -2,11 +2,16 @@ import {
   compatibilityPartitioner,
   type ClusterMetadata,
   type ClusterTopicMetadata,
-  type MessageToProduce,
-  type ProduceResult
+  type MessageToProduce
 } from '@platformatic/kafka'
 import { at } from '../broker.ts'
 import { protocolFailure } from '../judged.ts'
+
+/** A partition that has the records of a call, the first at this offset. */
+export interface Confirmed {
+  partition: number
+  offset: bigint
+}
 
 export interface Placed extends MessageToProduce {
   partition: number
@@ -34,10 +39,7 @@ export function placed(
  * `topic/partition/offset` of each message. The broker confirms the first offset of each partition. Messages of one partition are
  * written in the order of the batch.
  */
-export function placesOf(
-  { offsets = [] }: ProduceResult,
-  messages: readonly Placed[]
-): (string | undefined)[] {
+export function placesOf(offsets: readonly Confirmed[], messages: readonly Placed[]): (string | undefined)[] {
   const next = new Map(offsets.map(({ partition, offset }) => [partition, offset]))
   return messages.map(({ topic, partition }) => {
     const offset = next.get(partition)

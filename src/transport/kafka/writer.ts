@@ -3,6 +3,7 @@ import {
   ProduceAcks,
   Producer,
   type ClusterMetadata,
+  type ClusterTopicMetadata,
   type MessageToProduce,
   type ProduceResult
 } from '@platformatic/kafka'
@@ -10,10 +11,10 @@ import type { Outcome } from '../../domain/types.ts'
 import { at, type Broker } from '../broker.ts'
 import type { Guard } from '../egress/guard.ts'
 import type { Flight } from '../sends.ts'
-import { outcomeOf } from './failure.ts'
+import { confirmedIn, outcomeOf, type NotDelivered } from './failure.ts'
 import { protocolFailure } from '../judged.ts'
 import { kafkaLink, linkOptions, type KafkaLink } from './connection.ts'
-import { leaderOf, placed, placesOf } from './partitions.ts'
+import { leaderOf, placed, placesOf, type Confirmed, type Placed } from './partitions.ts'
 
 /** One send. If it is over before the write, it is not written. */
 export interface Item {
@@ -50,7 +51,7 @@ interface Client {
 
 /**
  * Writes to one broker. Each topic has one produce call at a time; messages that come meanwhile wait for the next call. So a
- * missing topic fails no messages of other topics. Not idempotent: this client's idempotent producer confirms concurrent sends
+ * missing topic fails no messages of other topics, and an unavailable partition none of the others. Not idempotent: this client's idempotent producer confirms concurrent sends
  * that the broker discarded as duplicates.
  */
 export function writer(broker: Broker, deps: WriterDeps): Writer {
@@ -58,59 +59,95 @@ export function writer(broker: Broker, deps: WriterDeps): Writer {
   let client: Client | undefined
   let turn = 0
   let batches = 0
+  /** Topics whose last call has failed. */
+  const stale = new Set<string>()
   let down = false
   let closed = false
 
   function open(): Client {
     if (client) return client
     const link = kafkaLink(deps.guard, broker.tls)
-    const producer = new Producer({ ...linkOptions(broker, link, turn++), acks: ProduceAcks.ALL })
+    const producer = new Producer({
+      ...linkOptions(broker, link, turn++),
+      acks: ProduceAcks.ALL,
+      // It would send again what an answer has confirmed beside the error of another partition.
+      repeatOnStaleMetadata: false
+    })
     link.guarded(producer.connections)
     client = { producer, link }
     return client
   }
 
-  function logChange(outcome: Outcome): void {
-    const bad = outcome.kind === 'failed' && trouble.test(outcome.reason)
+  function logChange(outcome?: NotDelivered): void {
+    const bad = outcome?.kind === 'failed' && trouble.test(outcome.reason)
     if (closed || bad === down) return
     down = bad
-    if (outcome.kind === 'failed')
+    if (outcome?.kind === 'failed')
       deps.log.warn({ broker: broker.name, reason: outcome.reason }, 'broker.failing')
     else deps.log.info({ broker: broker.name }, 'broker.recovered')
   }
 
+  /** Ends the sends of all partitions that confirm. The others fail. */
   async function produce(batch: Item[]): Promise<void> {
+    const { topic } = batch[0]!.message
     let used: Client | undefined
+    let messages: Placed[] = []
+    let confirmed: readonly Confirmed[]
+    let error: unknown
     try {
-      const { producer, link } = (used = open())
-      const given = batch.map(each => each.message)
-      const topics = [given[0]!.topic]
-      const metadata = await link.within<ClusterMetadata>(lostMs, done => producer.metadata({ topics }, done))
-      const messages = placed(given, metadata.topics.get(topics[0]!), batches++)
+      used = open()
+      messages = placed(
+        batch.map(each => each.message),
+        await topicOf(used, topic),
+        batches++
+      )
       const options = { messages, acks: ProduceAcks.ALL }
+      const { producer, link } = used
       const result = await link.within<ProduceResult>(lostMs, done => producer.send(options, done))
-      const [first] = result.offsets ?? []
-      if (!first) throw protocolFailure('the broker confirms nothing')
-      const address = leaderOf(producer.currentMetadata, first) ?? at(broker.hosts[0]!)
-      const outcomes = { kind: 'delivered', address } as const
-      logChange(outcomes)
-      const ids = placesOf(result, messages)
-      for (const [index, each] of batch.entries()) {
-        const messageId = ids[index]
-        each.end(messageId === undefined ? outcomes : { ...outcomes, messageId })
-      }
-    } catch (error) {
-      const outcome = outcomeOf(error)
-      // One message is too large: each is sent alone, so that the others do not fail with it.
-      if (outcome.kind === 'refused' && batch.length > 1) {
-        for (const each of batch) if (!each.flight.over) await produce([each])
-        return
-      }
-      logChange(outcome)
-      // The client would keep a connection that no longer answers until TCP gives it up.
-      if (/^(?:timeout|protocol)/.test(outcome.reason) && used === client) drop()
-      for (const each of batch) each.end(outcome)
+      confirmed = result.offsets ?? []
+      error = protocolFailure('the broker does not confirm every record')
+    } catch (thrown) {
+      error = thrown
+      confirmed = confirmedIn(thrown)
     }
+    const ids = placesOf(confirmed, messages)
+    const left: Item[] = []
+    for (const [index, each] of batch.entries()) {
+      const messageId = ids[index]
+      if (messageId === undefined) left.push(each)
+      else {
+        const leader = leaderOf(used?.producer.currentMetadata, messages[index]!)
+        each.end({ kind: 'delivered', address: leader ?? at(broker.hosts[0]!), messageId })
+      }
+    }
+    if (left.length === 0) logChange()
+    else await fail(left, outcomeOf(error), used)
+  }
+
+  /** The topic, asked anew if something has failed since: a partition may have another leader. */
+  async function topicOf(
+    { producer, link }: Client,
+    topic: string
+  ): Promise<ClusterTopicMetadata | undefined> {
+    const options = { topics: [topic], forceUpdate: stale.has(topic) }
+    const metadata = await link.within<ClusterMetadata>(lostMs, done => producer.metadata(options, done))
+    stale.delete(topic)
+    return metadata.topics.get(topic)
+  }
+
+  async function fail(left: Item[], outcome: NotDelivered, used: Client | undefined): Promise<void> {
+    // One message is too large: each is sent alone, so that the others do not fail with it.
+    if (outcome.kind === 'refused' && left.length > 1) {
+      for (const each of left) if (!each.flight.over) await produce([each])
+      return
+    }
+    logChange(outcome)
+    const { topic } = left[0]!.message
+    // Only a topic that exists: a handler may build its name from a task.
+    if (used?.producer.currentMetadata?.topics.has(topic)) stale.add(topic)
+    // The client would keep a connection that no longer answers until TCP gives it up.
+    if (/^(?:timeout|protocol)/.test(outcome.reason) && used === client) drop()
+    for (const each of left) each.end(outcome)
   }
 
   function drop(): void {
