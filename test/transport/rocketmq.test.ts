@@ -259,6 +259,20 @@ t.test('of two hosts one is enough', async t => {
   for (let i = 0; i < 4; i++) t.match(await send(transport), { kind: 'delivered' })
 })
 
+t.test('a host whose name has no address is passed over', async t => {
+  const proxy = await fakeProxy(t)
+  const said: string[] = []
+  const resolve = async () => {
+    throw Object.assign(new Error('no address'), { code: 'ENOTFOUND' })
+  }
+  const nowhere = guard({ allow: undefined, embedded: true, deny: [], resolve })
+  const transport = transportTo(t, `rocketmq://gone.example,127.0.0.1:${proxy.port}`, nowhere, said)
+  for (let i = 0; i < 4; i++) t.match(await send(transport, { topic: `t${i}` }), { kind: 'delivered' })
+  t.same(said, ['broker.lost'])
+  const alone = transportTo(t, 'rocketmq://gone.example', nowhere)
+  t.match(await send(alone), { kind: 'failed', reason: /^dns/ })
+})
+
 t.test('a host that hangs is passed over, and not asked first again', async t => {
   const { port } = await hungServer(t)
   const proxy = await fakeProxy(t)

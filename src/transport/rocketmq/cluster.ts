@@ -5,7 +5,7 @@ import { isIP } from 'node:net'
 import type { Outcome } from '../../domain/types.ts'
 import { at, rotated, type Broker } from '../broker.ts'
 import type { Guard } from '../egress/guard.ts'
-import { failed, Failure } from '../failure.ts'
+import { failed, Failure, failureOf } from '../failure.ts'
 import type { Flight } from '../sends.ts'
 import { resource, type Message } from './message.ts'
 import { call, metadata, proxiesOf, type Place, type Proxy } from './proxy.ts'
@@ -45,6 +45,10 @@ export function rocketmqCluster(
 
   function lost(place: Place, proxy: Proxy, reason: string): void {
     proxies.forget(place, proxy)
+    markAway(place, reason)
+  }
+
+  function markAway(place: Place, reason: string): void {
     if (away.has(at(place)) || isClosed) return
     away.add(at(place))
     deps.log.warn({ broker: broker.name, address: at(place), reason }, 'broker.lost')
@@ -52,6 +56,17 @@ export function rocketmqCluster(
 
   function heard(place: Place): void {
     if (away.delete(at(place))) deps.log.info({ broker: broker.name, address: at(place) }, 'broker.available')
+  }
+
+  /** The Failure if the place cannot be connected to, as when its name has no address. */
+  async function proxyTo(place: Place): Promise<Proxy | Failure> {
+    try {
+      return await proxies.to(place)
+    } catch (error) {
+      const failure = new Failure(failureOf(error))
+      markAway(place, failure.outcome.reason)
+      return failure
+    }
   }
 
   async function routeTo(topic: string): Promise<Route> {
@@ -73,7 +88,11 @@ export function rocketmqCluster(
   async function askRoute(topic: string): Promise<Route> {
     let failure: unknown
     for (const place of rotated(broker.hosts, firstHost++)) {
-      const proxy = await proxies.to(place)
+      const proxy = await proxyTo(place)
+      if (proxy instanceof Failure) {
+        failure = proxy
+        continue
+      }
       try {
         return await askRouteOf(proxy, place, topic)
       } catch (error) {
@@ -115,8 +134,12 @@ export function rocketmqCluster(
     if (unfit) return unfit
     let outcome: Outcome = failed('target_missing: the topic has no queue to write to')
     for (const place of candidates(route, turn++, away)) {
-      const proxy = await proxies.to(place)
+      const proxy = await proxyTo(place)
       if (flight.over) return outcome
+      if (proxy instanceof Failure) {
+        outcome = proxy.outcome
+        continue
+      }
       try {
         return await publishTo(proxy, place, message, flight, startedAt)
       } catch (error) {
