@@ -302,3 +302,17 @@ t.test('shutdown ends all of them at once', async t => {
   for (const outcome of await Promise.all(sends))
     t.match(outcome, { kind: 'failed', reason: /^(?:shutdown|connection_closed)$/ })
 })
+
+t.test('a limit that is raised gets more connections at once, also while all are busy', async t => {
+  const { came, server, post, until, answer } = await scene(t)
+  const sends = [post('first', { limit: { concurrency: 2, pipelining: 2 } })]
+  await until(1)
+  for (let i = 0; i < 7; i++) sends.push(post(`${i}`, { limit: { concurrency: 8, pipelining: 2 } }))
+  await Promise.race([until(8), Promise.all(sends)])
+  t.equal(came.length, 8)
+  for (const index of came.keys()) answer(index)
+  for (const outcome of await Promise.all(sends)) t.match(outcome, { kind: 'delivered' })
+  const [first] = came
+  if (first && !first.socket.destroyed) await once(first.socket, 'close')
+  t.ok(server.open.size <= 4, `${server.open.size} connections`)
+})

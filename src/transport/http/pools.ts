@@ -40,13 +40,17 @@ const unlimited = { concurrency: Infinity }
 class Held implements Lane {
   readonly pool: Pool
   readonly isShared: boolean
+  readonly connections: number
   inFlight = 0
   usedAt = 0
+  /** Called when no send is in flight any more. */
+  onIdle = (): void => {}
 
   /** `isShared`: requests may be written to a connection while earlier ones wait for their answers. */
-  constructor(pool: Pool, isShared: boolean) {
+  constructor(pool: Pool, isShared: boolean, connections: number) {
     this.pool = pool
     this.isShared = isShared
+    this.connections = connections
   }
 
   dispatch(options: Omit<Dispatcher.DispatchOptions, 'origin'>, handler: Carried): void {
@@ -58,12 +62,14 @@ class Held implements Lane {
   }
 
   done(): void {
-    this.inFlight--
+    if (--this.inFlight === 0) this.onIdle()
   }
 }
 
 export function pools(guard: Guard, limits: PoolLimits): Pools {
   const held = new Map<string, Held>()
+  /** Replaced ones, until their last send has ended. */
+  const replaced = new Set<Held>()
   let sweptAt = performance.now()
 
   /** Undefined while all pools have sends in flight. The limit may then be exceeded: sends in flight are bounded elsewhere. */
@@ -82,6 +88,17 @@ export function pools(guard: Guard, limits: PoolLimits): Pools {
     gone.pool.destroy().catch(() => {})
   }
 
+  /** A pool keeps its number of connections, and `concurrency` may be raised at run time: a new pool takes the further sends. */
+  function replace(name: string, busy: Held): void {
+    held.delete(name)
+    replaced.add(busy)
+    busy.onIdle = () => {
+      replaced.delete(busy)
+      // Not within the callback of its last answer.
+      setImmediate(() => void busy.pool.destroy().catch(() => {}))
+    }
+  }
+
   function sweep(now: number): void {
     sweptAt = now
     for (const [name, each] of held) {
@@ -95,20 +112,26 @@ export function pools(guard: Guard, limits: PoolLimits): Pools {
       if (now - sweptAt > limits.idleMs) sweep(now)
       const isShared = pipelining > 1
       const name = isShared ? `${url.origin} ${downstream}` : url.origin
+      const needed = isShared ? Math.ceil(concurrency / pipelining) : Infinity
+      const connections = Math.min(limits.connections, needed)
       let lane = held.get(name)
+      if (lane && lane.connections < connections) {
+        if (lane.inFlight === 0) drop(name)
+        else replace(name, lane)
+        lane = undefined
+      }
       if (!lane) {
         if (held.size >= limits.origins) drop(longestIdle())
-        const needed = isShared ? Math.ceil(concurrency / pipelining) : Infinity
-        const connections = Math.min(limits.connections, needed)
-        lane = new Held(open(url, guard, { ...limits, connections }, pipelining), isShared)
+        lane = new Held(open(url, guard, { ...limits, connections }, pipelining), isShared, connections)
         held.set(name, lane)
       }
       lane.usedAt = now
       return lane
     },
     async close() {
-      const all = [...held.values()]
+      const all = [...held.values(), ...replaced]
       held.clear()
+      replaced.clear()
       await Promise.all(all.map(each => each.pool.destroy()))
     }
   }
