@@ -180,6 +180,27 @@ t.test('a host that is down is passed over, and said once', async t => {
   )
 })
 
+t.test('a host that does not answer a connect is passed over, as long as there is time', async t => {
+  const server = await rawServer(t, socket => socket.write(says(200, 'null')))
+  const broker = parseBroker('dubbo', `tri://silent.example:${server.port},127.0.0.1:${server.port}`)
+  if (typeof broker === 'string') throw new Error(broker)
+  // A name without an answer of the resolver: the connect waits, as one whose packets are dropped.
+  const resolve = () => new Promise<never>(() => {})
+  const transport = dubboTransport({
+    guard: guard({ allow: undefined, embedded: true, deny: [], resolve }),
+    brokers: new Map<string, Broker>([['dubbo', broker]]),
+    log: { info: () => {}, warn: () => {} }
+  })
+  t.teardown(() => transport.close())
+  t.match(await transport.send(call, sendContext({ timeoutMs: 8_000 })), { kind: 'delivered' })
+  t.match(await transport.send(call, sendContext()), { kind: 'delivered' }, 'the other host is the first')
+  t.match(await transport.send(call, sendContext({ timeoutMs: 300 })), {
+    kind: 'failed',
+    reason: 'connect_timeout'
+  })
+  t.equal(server.received.length, 2)
+})
+
 t.test('a broker is set by the operator: a name of one label needs no further setting', async t => {
   const server = await rawServer(t, socket => socket.write(says(200, 'null')))
   const broker = parseBroker('dubbo', `tri://points:${server.port}`)

@@ -72,6 +72,7 @@ export function dubboTransport({ guard, brokers, log }: TransportDeps): Transpor
         if (!URL.canParse(url))
           return failed(`bad_request: the broker ${broker.name} has an invalid host name`)
         const timeoutMs = due - performance.now()
+        if (n > 0 && timeoutMs <= 0) break
         // Only `timeoutMs` differs for a later host: the headers are already signed.
         outcome = await open.send(
           {
@@ -84,7 +85,7 @@ export function dubboTransport({ guard, brokers, log }: TransportDeps): Transpor
           returned(accepted)
         )
         note(broker, host, outcome)
-        if (outcome.kind !== 'failed' || !unsent.test(outcome.reason)) break
+        if (!isUnsent(outcome)) break
       }
       return meant(outcome)
     },
@@ -93,8 +94,14 @@ export function dubboTransport({ guard, brokers, log }: TransportDeps): Transpor
   }
 }
 
-/** After these reasons nothing was written, so another host may be tried. */
 const unsent = /^(?:connection_refused$|dns:)/
+const unreached = /^(?:unreachable|connect_timeout)$/
+
+/** Nothing was written, so another host may be tried. With an address the reasons of `unreached` may be those of an open connection. */
+const isUnsent = (outcome: Outcome): boolean =>
+  outcome.kind === 'failed' &&
+  (unsent.test(outcome.reason) || (outcome.address === undefined && unreached.test(outcome.reason)))
+
 const trouble = /^(?:connection_|connect_timeout$|dns:|tls:|protocol|unreachable$|blocked_target:)/
 
 /** In milliseconds. If the method takes longer, the provider answers 408, but does not stop the method. */
