@@ -53,25 +53,23 @@ export function primaryOf(url: string) {
 
 /**
  * Checks all hosts of the URL at the same time, and directs all new connections to the host that accepts writes. `isWritable`
- * rejects or returns false for a host that does not. Resolves to the former and the new host if they differ, and to the hosts
- * that answered and accept no writes, while another host does. With one host it checks nothing.
+ * rejects or returns false for a host that does not. Resolves to the hosts that answered and accept no writes, while another
+ * host does. With one host it checks nothing.
  */
 export async function findPrimary(
   url: string,
   isWritable: (url: string) => Promise<boolean>
-): Promise<{ moved?: { from: string; to: string }; readOnly: string[] }> {
+): Promise<string[]> {
   const group = groupOf(url)
-  if (!group) return { readOnly: [] }
+  if (!group) return []
   const answers = await Promise.all(group.urls.map(host => isWritable(host).catch(() => undefined)))
   // If two hosts accept writes, the current one stays, and so do its connections.
   const found = answers[group.current] ? group.current : answers.indexOf(true)
-  if (found < 0) return { readOnly: [] }
+  if (found < 0) return []
   const readOnly = group.urls.filter((_, at) => answers[at] === false)
-  if (found === group.current) return { readOnly }
-  const from = group.urls[group.current] ?? ''
-  const to = group.urls[found] ?? ''
+  if (found === group.current) return readOnly
   group.current = found
-  const { hostname, port } = new URL(to)
+  const { hostname, port } = new URL(group.urls[found] ?? '')
   for (const ref of group.targets) {
     const target = ref.deref()
     if (!target) {
@@ -82,7 +80,7 @@ export async function findPrimary(
     target.port[0] = Number(port || 5432)
   }
   for (const listener of group.listeners) listener()
-  return { moved: { from, to }, readOnly }
+  return readOnly
 }
 
 function groupOf(url: string): Group | undefined {

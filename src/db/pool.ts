@@ -105,12 +105,10 @@ export function isInfrastructure(err: unknown): boolean {
 /**
  * With several hosts in the URL: finds the host that accepts writes, moves all clients of this process there, and ends the
  * sessions of Ackbox on live read-only hosts, at every call: a session that connected during a move ends at the next call.
- * Resolves to both hosts if they changed, `host:port`.
  */
-export async function locatePrimary(url: string): Promise<{ from: string; to: string } | undefined> {
-  const { moved, readOnly } = await findPrimary(url, isWritable)
+export async function locatePrimary(url: string): Promise<void> {
+  const readOnly = await findPrimary(url, isWritable)
   await Promise.all(readOnly.map(host => endSessions(host).catch(() => {})))
-  return moved && { from: new URL(moved.from).host, to: new URL(moved.to).host }
 }
 
 const locating = 'ackbox locate'

@@ -7,8 +7,6 @@ export interface SharedDownstream extends Limit {
   name: string
   transport: TransportName
   onFailed?: LoadedDownstream['onFailed']
-  /** The longest receiptTimeout of its handlers. */
-  receiptTimeoutMs: number
   /** The file of the first handler that names it. */
   file: string
 }
@@ -23,7 +21,7 @@ export function sharedDownstreams(
   const shared = new Map<string, SharedDownstream>()
   const secretsOf = new Map<string, string[] | undefined>()
   for (const { file, downstreams } of loaded) {
-    for (const { name, transport, limit, policy, onFailed = 'hold', secrets } of downstreams) {
+    for (const { name, transport, limit, onFailed = 'hold', secrets } of downstreams) {
       const first = shared.get(name)
       if (!first) {
         shared.set(name, {
@@ -31,13 +29,11 @@ export function sharedDownstreams(
           transport,
           ...limit,
           onFailed,
-          receiptTimeoutMs: policy.receiptTimeoutMs,
           file
         })
         secretsOf.set(name, secrets)
         continue
       }
-      first.receiptTimeoutMs = Math.max(first.receiptTimeoutMs, policy.receiptTimeoutMs)
       const differs =
         difference(first, { transport, ...limit, onFailed }) ??
         differenceOfSecrets(secretsOf.get(name), secrets)

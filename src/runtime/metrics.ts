@@ -155,9 +155,9 @@ export function createMetrics({
   for (const result of ['stored', 'same', 'rejected']) outboxRows.inc({ result }, 0)
 
   return {
-    accepted(messageCode: string, kind: 'created' | 'same' | 'conflict' | 'refused', n = 1) {
-      accepts.inc({ message_code: messageCode, kind }, n)
-      if (kind === 'created') statistics.accepted(messageCode, n)
+    accepted(messageCode: string, kind: 'created' | 'same' | 'conflict' | 'refused') {
+      accepts.inc({ message_code: messageCode, kind })
+      if (kind === 'created') statistics.accepted(messageCode)
     },
     attempted(downstream: string, outcome: AttemptEnd['kind'], ms: number) {
       attempts.inc({ downstream, outcome })

@@ -53,8 +53,8 @@ export function openStatistics(now: () => number) {
   const all = (): Counts[] => [...byDownstream.values()].flatMap(byCode => [...byCode.values()])
 
   return {
-    accepted(messageCode: string, n: number): void {
-      counts('', messageCode).accepted += n
+    accepted(messageCode: string): void {
+      counts('', messageCode).accepted++
     },
     attempted(downstream: string, messageCode: string, isDelivered: boolean): void {
       const at = counts(downstream, messageCode)
