@@ -123,7 +123,7 @@ export interface ApiDeps {
   findKey(hash: string): Promise<ApiKey | null>
   ready(): Promise<{ ok: boolean; checks: Record<string, string> }>
   /** Seconds until the caller may retry, while the process is full. */
-  overload(): number | null
+  isFull(): boolean
   /** The database's time as far as this process knows it. The host's clock may be wrong. */
   now(): Date
   metrics: Pick<Metrics, 'contentType' | 'render' | 'accepted'>

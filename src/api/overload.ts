@@ -6,24 +6,20 @@ import { Problem } from '../runtime/errors.ts'
 import { sharedRoom } from '../runtime/shared-room.ts'
 
 /** A hook that runs when the caller is known and the body is not read yet. */
-export function unlessOverloaded(deps: Pick<ApiDeps, 'overload'>) {
+export function unlessOverloaded(deps: Pick<ApiDeps, 'isFull'>) {
   return (_request: FastifyRequest, _reply: unknown, _body: unknown, done: (error?: Error) => void): void => {
     done(refusal(deps))
   }
 }
 
 /** Checked again after waits, since bodies are read in parallel and other requests may have arrived. */
-export function refuseOverload(deps: Pick<ApiDeps, 'overload'>): void {
+export function refuseOverload(deps: Pick<ApiDeps, 'isFull'>): void {
   const problem = refusal(deps)
   if (problem) throw problem
 }
 
-function refusal(deps: Pick<ApiDeps, 'overload'>): Problem | undefined {
-  const seconds = deps.overload()
-  if (seconds === null) return undefined
-  return new Problem('OVERLOADED', '', {
-    headers: { 'retry-after': String(Math.max(1, Math.ceil(seconds))) }
-  })
+function refusal(deps: Pick<ApiDeps, 'isFull'>): Problem | undefined {
+  return deps.isFull() ? new Problem('OVERLOADED', '', { headers: { 'retry-after': '1' } }) : undefined
 }
 
 /** Bytes of all bodies that are being read. A batch has up to 8 MiB. */

@@ -151,7 +151,7 @@ export function apiCalls(options: ApiCallsOptions): ApiDeps {
       // Tasks are accepted even without the queue: deliveries wait in PostgreSQL.
       return { ok: !cluster.isDatabaseAway() && !options.draining(), checks }
     },
-    overload: () => (options.accept.isFull() ? 1 : null),
+    isFull: options.accept.isFull,
     now: () => cluster.now(),
     metrics,
     log,

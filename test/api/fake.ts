@@ -354,7 +354,7 @@ export function fakeService() {
       return keys.get(hashed) ?? null
     },
     ready: async () => ({ ok: true, checks: { postgres: 'ok' } }),
-    overload: () => null,
+    isFull: () => false,
     now,
     metrics: createMetrics({ processMetrics: false }),
     log: {

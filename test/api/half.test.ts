@@ -116,7 +116,7 @@ t.test('a process without the handler says 503, when to come back, and why', asy
 })
 
 t.test('a commit is not taken while more is written than there is room for, and comes again', async t => {
-  const { app } = await api(t, { overload: () => 1 })
+  const { app } = await api(t, { isFull: () => true })
   const answer = await app.inject({ method: 'POST', url: '/tasks/one/commit' })
   t.match(answer.json(), { status: 429, code: 'OVERLOADED' })
 })

@@ -19,7 +19,7 @@ async function stalled(t: Test) {
   const { app, port } = await listening(t, {
     accept,
     acceptMany: many => accept.many(many),
-    overload: () => (accept.isFull() ? 1 : null)
+    isFull: accept.isFull
   })
   const holder = await sql.reserve()
   let held = true
