@@ -6,17 +6,15 @@ import { pino } from 'pino'
 import { environment, readConfig, SettingError, type Config } from './service/config.ts'
 import { remind } from './cli/doctor/remind.ts'
 import { explain } from './cli/explain.ts'
+import { readHandlers } from './cli/read-handlers.ts'
 import { demoHeader, dropDemoKey, keepDemoKey, type DemoKey } from './demo/key.ts'
-import { demoEnv, startReceiver, type Receiver } from './demo/receiver.ts'
+import { startReceiver, type Receiver } from './demo/receiver.ts'
 import { embeddedSecret, startEmbedded, type Embedded } from './embedded/start.ts'
 import { migrate, pendingMigrations, unknownMigrations } from './db/migrate.ts'
 import { checkDatabase, DatabaseError } from './db/pool.ts'
 import { armFailpoints } from './runtime/failpoint.ts'
-import { builtInHandlers } from './handler/files.ts'
-import { loadHandlers } from './handler/load.ts'
 import { signingSecret } from './domain/tokens.ts'
 import type { Logger } from './runtime/logger.ts'
-import { transportNames } from './transport/registry.ts'
 import { commandLine, version } from './runtime/package.ts'
 import { onStop } from './runtime/stop.ts'
 import { buildService, type Service } from './service/build.ts'
@@ -67,13 +65,7 @@ async function main(): Promise<void> {
     })
   }
   const { receiver } = running
-  const registry = await loadHandlers({
-    ...(config.handlersDir === undefined ? {} : { dir: config.handlersDir }),
-    ...(config.dtmTargets && { dtmTargets: config.dtmTargets }),
-    builtIn: builtInHandlers,
-    env: { ...(receiver ? demoEnv(receiver.url) : {}), ...process.env },
-    transports: transportNames
-  })
+  const registry = await readHandlers(config, receiver?.url)
   const demoKey = config.demo && config.auth ? await keepDemoKey(databaseUrl, config.dataDir) : undefined
   if (!config.demo) await dropDemoKey(databaseUrl, config.dataDir)
   if (stopped) return

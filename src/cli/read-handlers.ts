@@ -1,4 +1,4 @@
-// The handlers that a service with these settings would load, for the commands that read handlers.
+// The handlers that a service with these settings loads, for it and for the commands that read handlers.
 import { demoEnv } from '../demo/receiver.ts'
 import { builtInHandlers } from '../handler/files.ts'
 import { loadHandlers, type Registry } from '../handler/load.ts'
@@ -9,16 +9,15 @@ import { defined } from '../domain/optional-members.ts'
 /** A placeholder for the demo receiver, whose port is known only in the running service. */
 export const demoUrl = 'http://demo-receiver'
 
-/** Throws HandlersError with the errors of all handlers. */
-export async function readHandlers({
-  handlersDir,
-  dtmTargets,
-  demo
-}: Pick<Config, 'handlersDir' | 'dtmTargets' | 'demo'>): Promise<Registry> {
+/** Throws HandlersError with the errors of all handlers. With DEMO=on, `receiverUrl` is the address of the demo receiver. */
+export async function readHandlers(
+  { handlersDir, dtmTargets, demo }: Pick<Config, 'handlersDir' | 'dtmTargets' | 'demo'>,
+  receiverUrl = demoUrl
+): Promise<Registry> {
   return await loadHandlers({
     ...defined({ dir: handlersDir, dtmTargets }),
     builtIn: builtInHandlers,
-    env: demo ? { ...demoEnv(demoUrl), ...process.env } : process.env,
+    env: demo ? { ...demoEnv(receiverUrl), ...process.env } : process.env,
     transports: transportNames
   })
 }

@@ -1,6 +1,6 @@
 // FAILED deliveries in groups of the same fingerprint: from the append-only table of failures, never from all deliveries.
 import { sql, type SQL } from './drizzle.ts'
-import { isAnyOf, textArray } from './arrays.ts'
+import { isAnyOf, plainArray, textArray } from './arrays.ts'
 import { ofCodes } from './page.ts'
 import { actor } from './audit.ts'
 import type { Sql } from './pool.ts'
@@ -129,7 +129,7 @@ export async function listFailures(
   const page = groups.slice(0, filter.limit)
   const examples = await readExamples(
     { db },
-    sql`array[${sql.join(page.length > 0 ? page.map(one => sql`${one.lastId}::bigint`) : [sql`0`], sql`, `)}]`
+    page.map(one => one.lastId)
   )
   const shared = await readShared(
     { db },
@@ -211,7 +211,7 @@ async function readShared(
 }
 
 /** The newest failure of each group: its task, and the answer as it came. */
-async function readExamples({ db }: Pick<Reads, 'db'>, ids: SQL) {
+async function readExamples({ db }: Pick<Reads, 'db'>, ids: string[]) {
   const rows = await db.execute<{
     id: string
     task_no: string | null
@@ -221,7 +221,7 @@ async function readExamples({ db }: Pick<Reads, 'db'>, ids: SQL) {
     select f.id::text as id, t.task_no, f.message_code, encode(substring(a.answer for 2000), 'base64') as answer
     from failure f left join task t on t.id = f.task_id
       left join attempt a on a.task_id = f.task_id and a.downstream = f.downstream and a.attempt = f.attempt
-    where f.id = any(${ids})`)
+    where f.id = any(${plainArray(ids)}::bigint[])`)
   return new Map(
     rows.map(row => [
       row.id,

@@ -1,5 +1,5 @@
 // Bulk redelivery: which FAILED deliveries match a filter, and the operations that operators begin and stop.
-import { textArray } from './arrays.ts'
+import { isAnyOf, textArray } from './arrays.ts'
 import { actor } from './audit.ts'
 import type { Sql } from './pool.ts'
 import type { RedeliverFilter } from './operation-tables.ts'
@@ -16,7 +16,7 @@ export interface Selection {
 
 /** `d` is the delivery. */
 export const matches = (sql: Sql, { filter, messageCodes }: Selection) => sql`
-  (${messageCodes === null}::boolean or t.message_code = any(${textArray(messageCodes ?? [])}::text[]))
+  ${isAnyOf(sql, messageCodes, 't.message_code')}
   and (${filter.messageCode ?? null}::text is null or t.message_code = ${filter.messageCode ?? null})
   and (${filter.sceneType ?? null}::text is null or t.scene_type = ${filter.sceneType ?? null})
   and (${filter.bizType ?? null}::text is null or t.biz_type = ${filter.bizType ?? null})

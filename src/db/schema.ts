@@ -1,7 +1,7 @@
-// The tables: `npx drizzle-kit generate` prints the difference as SQL, and the types of rows come from here. What the API shows
-// is read through drizzle (lists.ts); every other statement is plain SQL.
+// The tables: `npx drizzle-kit generate` prints the difference as SQL, and the types of rows come from here. Most lists of
+// the API are read through drizzle. The hot path is plain SQL.
 // There are no foreign keys: each would cost one more look-up and one more row lock a task on the hot path, and the one
-// statement that deletes tasks (retention) deletes their rows in the other tables too.
+// statement that deletes tasks (retention) deletes their rows in the other tables, or drops them with their day.
 
 import {
   sql,

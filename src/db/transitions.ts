@@ -34,7 +34,7 @@ const receiptsKept = 20
 
 /**
  * The only place that changes `delivery.status`, except for its narrow versions for successful sends (sends.ts) and
- * plain receipts (receipts.ts). Claims (deliveries.ts) change the phase only. One statement and one commit a batch:
+ * plain receipts (receipts.ts). A claim (deliveries.ts) leaves it SENDING. One statement and one commit a batch:
  * guard by phase and attempt, move, attempt rows, alarms of failures, and the resolving of alarms that are no longer
  * true. A batch names a delivery once at most (the caller folds).
  */

@@ -7,7 +7,7 @@ import type { ProblemBody } from '../runtime/errors.ts'
 import { failpoint } from '../runtime/failpoint.ts'
 import type { Logger } from '../runtime/logger.ts'
 import type { Metrics } from '../runtime/metrics.ts'
-import { newTaskOf, write, type AcceptDeps, type AcceptResult, type TaskRequest } from './accept.ts'
+import { newTaskOf, writeTasks, type AcceptDeps, type AcceptResult, type TaskRequest } from './accept.ts'
 
 /** The reason why a row does not become a task. */
 type Refusal = Exclude<AcceptResult, { kind: 'created' | 'same' }>
@@ -142,9 +142,7 @@ async function store(deps: AcceptRowsDeps, ready: readonly Ready[]): Promise<Map
   const tasks = ready.map(one => one.task)
   const rowIds = ready.map(one => one.row.id)
   try {
-    const results = await write(deps.accepting, deps.accepting.admission, tasks, (sql, all) =>
-      insertFromOutbox(sql, all, rowIds)
-    )
+    const results = await writeTasks(deps.accepting, tasks, (sql, all) => insertFromOutbox(sql, all, rowIds))
     const stored = tasks.filter((_, index) => results[index]?.kind === 'created')
     for (const task of stored) deps.accepting.metrics.accepted(task.messageCode, 'created')
     deps.metrics.outboxRows('stored', stored.length)

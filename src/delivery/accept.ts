@@ -19,7 +19,7 @@ import type { ClaimedDelivery, Enqueuer } from './enqueue.ts'
 import type { Owner } from './lease.ts'
 import { checkedByHandler, type HandlerRefusal } from './handler-refusal.ts'
 import type { Logger } from '../runtime/logger.ts'
-import { orUnavailable } from './cluster.ts'
+import { orUnavailable } from './unavailable.ts'
 
 /** A posted task, checked except by the handler's schema. `body` is the parsed `messageBody`. */
 export interface TaskRequest extends Omit<
@@ -88,22 +88,20 @@ interface Store {
  * after the commit is not awaited. Throws Unavailable if PostgreSQL cannot accept the task now.
  */
 export function acceptor(deps: AcceptDeps): Accept {
-  const { mostText = 67_108_864, admission: admitting } = deps
+  const { mostText = 67_108_864 } = deps
   const writes: Store = {
     text: 0,
     // One at a time, even small ones: two half batches would cost two statements and two commits.
-    tasks: batcher({ max: 200, inFlight: 1, write: tasks => write(deps, admitting, tasks) }),
+    tasks: batcher({ max: 200, inFlight: 1, write: tasks => writeTasks(deps, tasks) }),
     // Separate: a key makes the statement of its whole batch longer. One at a time: the tasks keep their order.
-    ordered: batcher({ max: 200, inFlight: 1, write: tasks => write(deps, admitting, tasks) }),
+    ordered: batcher({ max: 200, inFlight: 1, write: tasks => writeTasks(deps, tasks) }),
     dependents: batcher({ max: 200, inFlight: 1, write: tasks => writeDependents(deps, tasks) }),
     prepared: batcher({ max: 200, inFlight: 1, write: tasks => prepare(deps, tasks) }),
     steps: batcher({
       max: 1,
       inFlight: 4,
       write: tasks =>
-        Promise.all(
-          tasks.map(task => writeSteps(deps, task, (all, insert) => write(deps, admitting, all, insert)))
-        )
+        Promise.all(tasks.map(task => writeSteps(deps, task, (all, insert) => writeTasks(deps, all, insert))))
     }),
     // A producer that repeats a batch looks up all its tasks at once.
     known: batcher({
@@ -114,7 +112,7 @@ export function acceptor(deps: AcceptDeps): Accept {
       }
     })
   }
-  const committing = halfCommits(tasks => write(deps, admitting, tasks, commitTasks))
+  const committing = halfCommits(tasks => writeTasks(deps, tasks, commitTasks))
   const all = [writes.tasks, writes.ordered, writes.dependents, writes.prepared, writes.steps, committing]
   const many = async (requests: readonly TaskRequest[]): Promise<AcceptResult[]> => {
     const checked = requests.map(one => newTaskOf(deps, one))
@@ -225,27 +223,26 @@ async function store(
 }
 
 /** One statement, one commit. Then the batch is enqueued, which is not awaited. */
-export async function write(
+export async function writeTasks(
   deps: AcceptDeps,
-  admitting: Admission,
   tasks: NewTask[],
   insert: (sql: AcceptDeps['sql'], tasks: NewTask[]) => Promise<InsertResult[]> = insertTasks
 ): Promise<InsertResult[]> {
   if (deps.cluster.isDatabaseAway()) throw new Unavailable()
   const leasedFrom = performance.now()
   failpoint('accept.before_commit')
-  const marked = admitting.take(tasks)
+  const marked = deps.admission.take(tasks)
   const inserting = insert(deps.sql, tasks)
   // Even if the caller already got 503: claimed deliveries must be enqueued.
   inserting.then(
     inserted => {
       failpoint('accept.after_commit')
       setImmediate(() => {
-        admitting.give(marked)
+        deps.admission.give(marked)
         enqueue(deps, tasks, inserted, leasedFrom)
       })
     },
-    () => admitting.give(marked)
+    () => deps.admission.give(marked)
   )
   return orUnavailable(deps.cluster, inserting)
 }

@@ -1,7 +1,5 @@
 import { readCluster, type SetLimits } from '../db/cluster.ts'
-import { type Sql, isInfrastructure } from '../db/pool.ts'
-import { Unavailable } from '../runtime/errors.ts'
-import { withTimeout } from '../runtime/with-timeout.ts'
+import { type Sql } from '../db/pool.ts'
 import { lowWater } from './low-water.ts'
 
 /** The state of the other processes and of the database, at most about a second old. */
@@ -125,25 +123,5 @@ export function openCluster(
         else behind.delete(name)
       }
     }
-  }
-}
-
-/** How long a caller waits for the database before it gets a 503. The statement may still be committed. */
-const unavailableAfterMs = 2_000
-
-/** The answer of PostgreSQL, or Unavailable when it cannot be reached, or does not answer within 2 s. */
-export async function orUnavailable<T>(
-  cluster: Pick<Cluster, 'setDatabaseAway'>,
-  statement: Promise<T>
-): Promise<T> {
-  try {
-    return await withTimeout(statement, unavailableAfterMs, () => {
-      cluster.setDatabaseAway()
-      throw new Unavailable('the database takes too long')
-    })
-  } catch (err) {
-    if (!isInfrastructure(err)) throw err
-    cluster.setDatabaseAway()
-    throw new Unavailable('the database cannot be reached', 1, { cause: err })
   }
 }

@@ -4,7 +4,7 @@ import { isInfrastructure, type Sql } from '../db/pool.ts'
 import { failpoint, failpointAmid } from '../runtime/failpoint.ts'
 import { downstreamOf, type LoadedDownstream, type LoadedHandler } from '../handler/loaded.ts'
 import type { Metrics } from '../runtime/metrics.ts'
-import { decide, isFirstTry, limitOf, type Decision } from '../domain/retry-policy.ts'
+import { decide, isFirstTry, limitOf, triesOf, type Decision } from '../domain/retry-policy.ts'
 import type { Move } from '../domain/transitions.ts'
 import type { AttemptEnd } from '../domain/types.ts'
 import type { Transport } from '../transport/types.ts'
@@ -41,8 +41,8 @@ interface ExecuteDeps {
   handlers: ReadonlyMap<string, LoadedHandler>
   transports: { readonly [name: string]: Transport }
   /** One for each downstream. */
-  slots: ReadonlyMap<string, SlotLimiter>
-  /** The current limits that differ from the handler's. */
+  limiters: ReadonlyMap<string, SlotLimiter>
+  /** The current limits by downstream: an operator may have changed them. */
   limits?: ReadonlyMap<string, { concurrency: number; pipelining?: number }>
   /** Called for each delivery that starts in time: the room in its queue depends on it. */
   started: (downstream: string) => void
@@ -85,7 +85,7 @@ const no = (): boolean => false
 export function executor(deps: ExecuteDeps): Execute {
   const busy = waitGroup()
   const unwritten = semaphore(mostUnwritten)
-  const reading = new Map([...deps.slots.keys()].map(name => [name, semaphore(mostLoaded)] as const))
+  const reading = new Map([...deps.limiters.keys()].map(name => [name, semaphore(mostLoaded)] as const))
   const start = (work: Promise<void>, delivery: LoadedDelivery): void => {
     const lost = (err: unknown): void => {
       // Not written: its lease ends, and the dispatcher decides.
@@ -110,18 +110,20 @@ export function executor(deps: ExecuteDeps): Execute {
       }
     )
     if (isRead) endUnread(claims, loaded)
-    const slots = deps.slots.get(claims.downstream)
+    const limiter = deps.limiters.get(claims.downstream)
     const unhandled: LoadedDelivery[] = []
     for (const one of loaded) {
       const { delivery } = one
       const downstream = downstreamOf(deps.handlers, delivery.task.messageCode, delivery.downstream)
-      if (!downstream || !slots) {
+      if (!downstream || !limiter) {
         unhandled.push(delivery)
         continue
       }
       for (let full = unwritten.full(); full; full = unwritten.full()) await full
-      const hasSlot = slots.tryTake() || (await slots.take(deps.stopping).then(yes, no))
-      const work = hasSlot ? makeAttempt(deps, one, downstream, slots, unwritten) : release(deps, delivery, 0)
+      const hasSlot = limiter.tryTake() || (await limiter.take(deps.stopping).then(yes, no))
+      const work = hasSlot
+        ? makeAttempt(deps, one, downstream, limiter, unwritten)
+        : release(deps, delivery, 0)
       start(work, delivery)
     }
     if (isRead) ahead?.leave()
@@ -162,7 +164,7 @@ async function makeAttempt(
   deps: ExecuteDeps,
   loaded: LeasedDelivery,
   downstream: LoadedDownstream,
-  slots: SlotLimiter,
+  limiter: SlotLimiter,
   unwritten: Semaphore
 ): Promise<void> {
   const startedAt = new Date()
@@ -174,7 +176,7 @@ async function makeAttempt(
     owned = ownedOf(deps, confirmed instanceof Promise ? await confirmed : confirmed, downstream)
     ended = owned && (await send(deps, owned))
   } finally {
-    slots.free()
+    limiter.free()
   }
   if (!owned || !ended) return
   if ('name' in ended) {
@@ -222,12 +224,7 @@ function decisionOf(deps: ExecuteDeps, { delivery, downstream }: Owned, outcome:
   const isCutOff = deps.cutOff.aborted && outcome.kind === 'failed' && outcome.reason === 'shutdown'
   return decide(
     isCutOff ? { kind: 'shutdown' } : outcome,
-    {
-      triesLeft: delivery.triesLeft,
-      lost: delivery.lost,
-      needsReceipt: delivery.needsReceipt,
-      retryTimes: delivery.task.retryTimes
-    },
+    triesOf(delivery),
     downstream.policy,
     deps.random()
   )

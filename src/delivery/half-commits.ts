@@ -3,7 +3,8 @@ import type { Sql } from '../db/pool.ts'
 import { insertPrepared } from '../db/prepared.ts'
 import type { InsertResult, NewTask } from '../db/tasks.ts'
 import { Unavailable } from '../runtime/errors.ts'
-import { orUnavailable, type Cluster } from './cluster.ts'
+import type { Cluster } from './cluster.ts'
+import { orUnavailable } from './unavailable.ts'
 
 /** The group commit of half messages that their producers commit. Plain tasks: `tasks` in accept.ts. */
 interface HalfCommits extends Batcher<NewTask, InsertResult> {

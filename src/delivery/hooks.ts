@@ -35,7 +35,7 @@ export class LazyHookContext implements Sending<unknown> {
 
 /** The time limit of a handler's hook. */
 const hookMs = 5_000
-/** A year, the same limit as for a start time. */
+/** A year. */
 const longestMs = 365 * 24 * 3_600_000
 
 /** The result of a hook, or a rejection after 5 s: a hanging hook fails only its own attempt. */

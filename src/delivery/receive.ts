@@ -6,13 +6,14 @@ import { Unavailable } from '../runtime/errors.ts'
 import { failpoint } from '../runtime/failpoint.ts'
 import { policyOf, roundLimit, type LoadedHandler } from '../handler/loaded.ts'
 import type { Metrics } from '../runtime/metrics.ts'
-import { decide, isFirstTry } from '../domain/retry-policy.ts'
+import { decide, isFirstTry, triesOf } from '../domain/retry-policy.ts'
 import { moves, statusOf, type Move } from '../domain/transitions.ts'
 import type { ReceiptResult, Status, Task } from '../domain/types.ts'
 import type { TokenClaims, Tokens } from '../domain/tokens.ts'
 import { askOnReceipt, type ReceiptDecision } from './on-receipt.ts'
 import type { Logger } from '../runtime/logger.ts'
-import { orUnavailable, type Cluster } from './cluster.ts'
+import type { Cluster } from './cluster.ts'
+import { orUnavailable } from './unavailable.ts'
 import type { Complete, CountedCompletion } from './complete.ts'
 
 /** A receipt as posted to /callback. `data` is JSON text as posted. */
@@ -236,16 +237,6 @@ function moveFor(
   }
   // It already waits for its next try. Only FAILED still changes that.
   if (result === 'RETRY' && found.phase === 'WAITING') return null
-  const { move: name, ...more } = decide(
-    { kind: 'receipt', result },
-    {
-      triesLeft: found.triesLeft,
-      lost: found.lost,
-      needsReceipt: found.needsReceipt,
-      retryTimes: found.task.retryTimes
-    },
-    policy,
-    deps.random()
-  )
+  const { move: name, ...more } = decide({ kind: 'receipt', result }, triesOf(found), policy, deps.random())
   return { ...key, name, ...more }
 }

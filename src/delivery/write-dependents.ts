@@ -3,7 +3,8 @@ import type { Sql } from '../db/pool.ts'
 import type { InsertResult, NewTask } from '../db/tasks.ts'
 import { Unavailable, type Invalid } from '../runtime/errors.ts'
 import { failpoint } from '../runtime/failpoint.ts'
-import { orUnavailable, type Cluster } from './cluster.ts'
+import type { Cluster } from './cluster.ts'
+import { orUnavailable } from './unavailable.ts'
 import type { Dependents } from './dependents.ts'
 
 export interface WriteDependentsDeps {

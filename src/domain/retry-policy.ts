@@ -96,6 +96,15 @@ export const isFirstTry = (
   delivery.attempt <= 1 ||
   (delivery.roundFrom === 1 && delivery.lost === 0 && delivery.triesLeft === limit - 1)
 
+export const triesOf = (
+  delivery: Omit<DeliveryTries, 'retryTimes'> & { task: Pick<DeliveryTries, 'retryTimes'> }
+): DeliveryTries => ({
+  triesLeft: delivery.triesLeft,
+  lost: delivery.lost,
+  needsReceipt: delivery.needsReceipt,
+  retryTimes: delivery.task.retryTimes
+})
+
 /**
  * The only retry rule. It is pure, without clock or I/O. It decides after a send, a lost lease, a missing receipt, and a
  * receipt of RETRY or FAILED. `random` is in [0, 1) and gives the jitter.

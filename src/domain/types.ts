@@ -96,13 +96,13 @@ export interface AlarmRule {
 export const differenceKinds = ['MISSING', 'DIFFERS', 'UNKNOWN'] as const
 export type DifferenceKind = (typeof differenceKinds)[number]
 
-/** A posted task, as handlers and hooks see it. `messageBody` is the text exactly as posted. */
 /** Who acts: the name of an API key with its id, or `cli:` and a user. Several keys may have one name, as in a rotation. */
 export interface Actor {
   name: string
   keyId?: string
 }
 
+/** A posted task, as handlers and hooks see it. `messageBody` is the text exactly as posted. */
 export interface Task {
   id: string
   taskNo: string

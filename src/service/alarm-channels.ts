@@ -16,9 +16,8 @@ export function readAlarmChannels(
     else channels.set(name, channel)
   }
   if (ALARM_WEBHOOK_URL !== undefined) {
-    const url = ALARM_WEBHOOK_URL.startsWith('http') ? `webhook+${ALARM_WEBHOOK_URL}` : ALARM_WEBHOOK_URL
     read('ALARM_WEBHOOK_URL', 'webhook', {
-      url,
+      url: `webhook+${ALARM_WEBHOOK_URL}`,
       ...(ALARM_WEBHOOK_SECRET && { secret: ALARM_WEBHOOK_SECRET })
     })
   }

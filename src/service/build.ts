@@ -166,7 +166,7 @@ export async function buildService(options: ServiceOptions): Promise<Service> {
     owner,
     node,
     leaseMarginMs: config.leaseMarginMs,
-    slots: limiters,
+    limiters,
     limits: limits.byName,
     reach,
     started: jobQueue.started,

@@ -95,7 +95,10 @@ export const rotated = <T>(list: readonly T[], turn: number): T[] => {
  * Resolves a broker's host to one address that the egress guard allows, for clients that do not accept our
  * `lookup`. Rejects with a Failure that holds the outcome.
  */
-export async function reach(guard: Guard, { host, port }: { host: string; port: number }): Promise<string> {
+export async function allowedAddress(
+  guard: Guard,
+  { host, port }: { host: string; port: number }
+): Promise<string> {
   if (isIP(host)) {
     await guard.ready(port)
     const refused = guard.judge(host, port, host)

@@ -1,5 +1,5 @@
 import type { Logger } from '../runtime/logger.ts'
-import { at, reach, rotated, type Broker } from './broker.ts'
+import { at, allowedAddress, rotated, type Broker } from './broker.ts'
 import { failure, Failure, failureOf } from './failure.ts'
 import { untilAborted, withTimeout } from '../runtime/with-timeout.ts'
 import type { Guard } from './egress/guard.ts'
@@ -102,7 +102,7 @@ export function link<Client>(
   async function within(place: { host: string; port: number }): Promise<Live<Client>> {
     const late = new AbortController()
     const signal = AbortSignal.any([closing.signal, late.signal])
-    const opened = reach(deps.guard, place).then(address => open({ ...place, address }, signal))
+    const opened = allowedAddress(deps.guard, place).then(address => open({ ...place, address }, signal))
     // A connection that opens too late must not stay open.
     opened.then(made => signal.aborted && made.end()).catch(() => {})
     try {

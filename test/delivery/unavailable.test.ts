@@ -1,7 +1,7 @@
 // The longest a caller waits for PostgreSQL.
 import t from 'tap'
 import { Unavailable } from '../../src/runtime/errors.ts'
-import { orUnavailable } from '../../src/delivery/cluster.ts'
+import { orUnavailable } from '../../src/delivery/unavailable.ts'
 import { testDb } from '../support/postgres.ts'
 import { stopwatch } from '../support/stopwatch.ts'
 

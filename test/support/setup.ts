@@ -189,7 +189,7 @@ export async function setup(t: Test, options: SetupOptions = {}): Promise<Story>
       http: downstream,
       ...(options.transport && { [all[0]?.transport ?? 'http']: options.transport })
     },
-    slots: new Map(all.map(({ name, limit }) => [name, limiter({ ...limit, share: () => 1 })])),
+    limiters: new Map(all.map(({ name, limit }) => [name, limiter({ ...limit, share: () => 1 })])),
     started: () => {},
     reach: options.reach ?? { attempted: () => false, isClosed: () => false },
     cancelled: stopped,

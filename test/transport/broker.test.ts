@@ -1,6 +1,6 @@
 import t from 'tap'
 import { SetupError } from '../../src/runtime/errors.ts'
-import { brokerVariable, parseBroker, reach, chosen } from '../../src/transport/broker.ts'
+import { brokerVariable, parseBroker, allowedAddress, chosen } from '../../src/transport/broker.ts'
 import { guard } from '../../src/transport/egress/guard.ts'
 import { transports } from '../../src/transport/registry.ts'
 
@@ -79,11 +79,11 @@ t.test('the egress guard holds for brokers, by address and by name', async t => 
   const resolve = async () => [{ address: '10.1.2.3', family: 4 as const }]
   const strict = guard({ allow: [], embedded: false, deny: [], resolve })
   for (const host of ['127.0.0.1', 'kafka.internal', '169.254.169.254']) {
-    await t.rejects(reach(strict, { host, port: 9092 }), { message: /^blocked_target/ }, host)
+    await t.rejects(allowedAddress(strict, { host, port: 9092 }), { message: /^blocked_target/ }, host)
   }
   const open = guard({ allow: ['10.0.0.0/8', '127.0.0.1:9092'], embedded: false, deny: [], resolve })
-  t.equal(await reach(open, { host: 'kafka.internal', port: 9092 }), '10.1.2.3')
-  t.equal(await reach(open, { host: '127.0.0.1', port: 9092 }), '127.0.0.1')
+  t.equal(await allowedAddress(open, { host: 'kafka.internal', port: 9092 }), '10.1.2.3')
+  t.equal(await allowedAddress(open, { host: '127.0.0.1', port: 9092 }), '127.0.0.1')
 })
 
 t.test('a transport without a broker of its kind is said at start, all of them at once', async t => {

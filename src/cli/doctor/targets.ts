@@ -3,7 +3,7 @@ import type { Config } from '../../service/config.ts'
 import { egress } from '../../service/egress.ts'
 import type { NamedTarget } from '../../handler/load.ts'
 import { waitAtMost } from '../../runtime/with-timeout.ts'
-import { at, brokerVariable, reach, transportOf, type Broker } from '../../transport/broker.ts'
+import { at, brokerVariable, allowedAddress, transportOf, type Broker } from '../../transport/broker.ts'
 import { endpointOf } from '../../transport/egress/allow-list.ts'
 import { Failure } from '../../transport/failure.ts'
 import { runIdOf } from './redis.ts'
@@ -33,7 +33,7 @@ export async function lookAtTargets(
   const guard = egress({ config, databaseUrl })
   const judge = async (of: string, name: string, place: { host: string; port: number }): Promise<Target> => {
     const target: Target = { of, name, refused: undefined }
-    const looking = reach(guard, place).catch((err: unknown) => {
+    const looking = allowedAddress(guard, place).catch((err: unknown) => {
       if (err instanceof Failure && err.outcome.alarm !== undefined) target.refused = err.outcome.reason
     })
     await waitAtMost(lookMs, looking)

@@ -6,7 +6,7 @@ import {
   type Connection,
   type ConnectionPool
 } from '@platformatic/kafka'
-import { at, reach, rotated, type Broker } from '../broker.ts'
+import { at, allowedAddress, rotated, type Broker } from '../broker.ts'
 import type { Guard } from '../egress/guard.ts'
 import { Failure, failure } from '../failure.ts'
 import { expected, strictly } from './answer.ts'
@@ -211,7 +211,7 @@ export function kafkaLink(guard: Guard, tls: boolean, use: 'sends' | 'reads' = '
         try {
           if (!broker || !(broker.port > 0 && broker.port < 65_536))
             throw protocolFailure('a broker without an address')
-          address = await reach(guard, broker)
+          address = await allowedAddress(guard, broker)
         } catch (error) {
           callback(understood(error as Error))
           return

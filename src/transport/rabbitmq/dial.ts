@@ -1,6 +1,6 @@
 import { isIP } from 'node:net'
 import { Connection } from 'rabbitmq-client'
-import { at, reach, type Broker } from '../broker.ts'
+import { at, allowedAddress, type Broker } from '../broker.ts'
 import { untilAborted } from '../../runtime/with-timeout.ts'
 import { failed, Failure, failure, type Failed, failureOf } from '../failure.ts'
 import type { Guard } from '../egress/guard.ts'
@@ -49,7 +49,7 @@ async function connect(
   signal: AbortSignal
 ): Promise<Omit<Dialed, 'host'>> {
   const { host, port } = broker.hosts[number] ?? { host: '', port: 0 }
-  const ip = await reach(guard, { host, port })
+  const ip = await allowedAddress(guard, { host, port })
   if (signal.aborted) throw failure('shutdown')
   const connection = bounded(
     new Connection({

@@ -3,7 +3,7 @@ import { createRequire } from 'node:module'
 import { hostname } from 'node:os'
 import { isIP, isIPv6 } from 'node:net'
 import grpc from 'rocketmq-client-nodejs/proto/apache/rocketmq/v2/service_grpc_pb.js'
-import { at, reach, type Broker } from '../broker.ts'
+import { at, allowedAddress, type Broker } from '../broker.ts'
 import type { Guard } from '../egress/guard.ts'
 import { boundProtobuf } from './protobuf.ts'
 import { notConnected } from './status.ts'
@@ -58,7 +58,7 @@ export interface Proxy {
 
 /** Makes a connection that opens at its first call, and only to the address that the guard has judged. */
 async function proxyAt(guard: Guard, broker: Broker, place: Place, most: number): Promise<Proxy> {
-  const ip = await reach(guard, place)
+  const ip = await allowedAddress(guard, place)
   const address = at({ host: ip, port: place.port })
   const client = new grpc.MessagingServiceClient(
     `${isIPv6(ip) ? 'ipv6' : 'ipv4'}:${address}`,
