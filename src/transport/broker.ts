@@ -12,8 +12,12 @@ export interface Broker {
   password: string | undefined
   /** The path behind the hosts, without its slash: a virtual host or a database. Decoded. */
   path: string
-  options: Readonly<Record<string, string>>
+  /** How Kafka checks the login. */
+  mechanism: Mechanism
 }
+
+const mechanisms = ['plain', 'scram-sha-256', 'scram-sha-512'] as const
+export type Mechanism = (typeof mechanisms)[number]
 
 /** Transport, default port, TLS, by the scheme of a broker's URL. */
 const schemes = {
@@ -39,12 +43,20 @@ export const transportOf = (scheme: Scheme): BrokerTransport => schemes[scheme].
 export const schemesOf = (transport: string): string[] =>
   Object.entries(schemes).flatMap(([scheme, each]) => (each.transport === transport ? [`${scheme}://`] : []))
 
+/** The path behind the hosts. Other transports have none. */
+const paths: Partial<Record<BrokerTransport, { form: RegExp; what: string }>> = {
+  rabbitmq: { form: /^/, what: 'a virtual host' },
+  'redis-stream': { form: /^\d{0,5}$/, what: 'the number of a database' },
+  rocketmq: { form: /^[!-~]*$/, what: 'a namespace' }
+}
+
 export const brokerName = /^[a-z][a-z0-9-]{0,31}$/
 /** The environment variable of a broker: `stock-events` → `BROKER_STOCK_EVENTS`. */
 export const brokerVariable = (name: string): string => `BROKER_${name.toUpperCase().replaceAll('-', '_')}`
 
 /**
- * `scheme://[user[:password]@]host[:port][,host[:port]…][/path][?option=value&…]`, everything percent-encoded as in a URL.
+ * `scheme://[user[:password]@]host[:port][,host[:port]…][/path]`, everything percent-encoded as in a URL. Kafka's may end in
+ * `?mechanism=…`. What a transport would ignore is refused.
  * For any other text it returns the error, without the URL itself: it may hold a password.
  */
 export function parseBroker(name: string, text: string): Broker | string {
@@ -53,8 +65,16 @@ export function parseBroker(name: string, text: string): Broker | string {
   if (!isScheme(scheme)) return `must be a URL that starts with ${Object.keys(schemes).join('://, ')}://`
   const hosts = authority.split(',').map(each => hostOf(each, schemes[scheme].port))
   if (!hosts.every(each => each !== undefined)) return 'must name its hosts as host:port, separated by commas'
+  const mechanism = mechanismOf(scheme, query)
+  if (!mechanism)
+    return transportOf(scheme) === 'kafka'
+      ? `may have one option, ?mechanism=, with one of ${mechanisms.join(', ')}`
+      : 'must not have options, which begin with a ?'
   try {
     const [username, password] = (login ?? '').split(':').map(decodeURIComponent)
+    const decoded = decodeURIComponent(path)
+    const { form, what } = paths[transportOf(scheme)] ?? { form: /^$/, what: undefined }
+    if (!form.test(decoded)) return what ? `must have ${what} as its path` : 'must not have a path'
     return {
       name,
       scheme,
@@ -62,8 +82,8 @@ export function parseBroker(name: string, text: string): Broker | string {
       hosts,
       username: username || undefined,
       password: password || undefined,
-      path: decodeURIComponent(path),
-      options: Object.fromEntries(new URLSearchParams(query))
+      path: decoded,
+      mechanism
     }
   } catch {
     return 'holds a % that is not followed by two hexadecimal digits'
@@ -71,6 +91,14 @@ export function parseBroker(name: string, text: string): Broker | string {
 }
 
 const isScheme = (text: string): text is Scheme => Object.hasOwn(schemes, text)
+
+function mechanismOf(scheme: Scheme, query: string): Mechanism | undefined {
+  const options = [...new URLSearchParams(query)]
+  if (options.length === 0) return 'plain'
+  const [name, value] = options[0]!
+  if (transportOf(scheme) !== 'kafka' || name !== 'mechanism' || options.length > 1) return undefined
+  return mechanisms.find(each => each === value.toLowerCase())
+}
 
 function hostOf(text: string, defaultPort: number): { host: string; port: number } | undefined {
   const [, bracketed, plain, port] = /^(?:\[([0-9a-fA-F:.]+)\]|([^:[\]\s]+))(?::(\d{1,5}))?$/.exec(text) ?? []

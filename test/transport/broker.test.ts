@@ -5,7 +5,7 @@ import { guard } from '../../src/transport/egress/guard.ts'
 import { transports } from '../../src/transport/registry.ts'
 
 t.test('a broker’s URL says where it is and how to log in', t => {
-  t.same(parseBroker('orders', 'amqps://me:p%40ss@a.example,[::1]:7/my%2Fhost?heartbeat=5&x='), {
+  t.same(parseBroker('orders', 'amqps://me:p%40ss@a.example,[::1]:7/my%2Fhost'), {
     name: 'orders',
     scheme: 'amqps',
     tls: true,
@@ -16,7 +16,7 @@ t.test('a broker’s URL says where it is and how to log in', t => {
     username: 'me',
     password: 'p@ss',
     path: 'my/host',
-    options: { heartbeat: '5', x: '' }
+    mechanism: 'plain'
   })
   t.same(parseBroker('kafka', 'kafka://h'), {
     name: 'kafka',
@@ -26,13 +26,16 @@ t.test('a broker’s URL says where it is and how to log in', t => {
     username: undefined,
     password: undefined,
     path: '',
-    options: {}
+    mechanism: 'plain'
   })
   t.match(parseBroker('redis-stream', 'redis://:secret@h/3'), {
     username: undefined,
     password: 'secret',
     path: '3'
   })
+  t.match(parseBroker('kafka', 'kafkas://me:p@h/?mechanism=SCRAM-SHA-512'), { mechanism: 'scram-sha-512' })
+  for (const url of ['amqp://h/', 'rocketmq://h/namespace', 'redis://h/', 'nats://h/?', 'kafka://h/'])
+    t.type(parseBroker('x', url), 'object', url)
   t.end()
 })
 
@@ -48,7 +51,21 @@ t.test('what is no broker’s URL says why, and never what it was', t => {
     'kafka://a b',
     'kafka://u:hunter2%zz@h',
     'KAFKA://h',
-    ''
+    '',
+    'kafka://h?mechanism=scram-sha256',
+    'kafka://h?mechanism=',
+    'kafka://h?mechanisms=scram-sha-256',
+    'kafka://h?mechanism=plain&mechanism=scram-sha-256',
+    'kafka://u:p?hunter2@h',
+    'kafka://h/?hunter2',
+    'amqp://h/shop?heartbeat=5',
+    'redis://h/orders',
+    'redis://h/1?db=2',
+    'rocketmq://h/a%20b',
+    'kafka://h/hunter2',
+    'nats://h/hunter2',
+    'tri://h/hunter2',
+    'dubbo://h/hunter2'
   ]
   for (const url of bad) {
     const why = parseBroker('x', url)

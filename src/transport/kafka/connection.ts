@@ -4,28 +4,27 @@ import {
   SASLMechanisms,
   type BaseOptions,
   type Connection,
-  type ConnectionPool
+  type ConnectionPool,
+  type SASLMechanismValue
 } from '@platformatic/kafka'
-import { at, allowedAddress, rotated, type Broker } from '../broker.ts'
+import { at, allowedAddress, rotated, type Broker, type Mechanism } from '../broker.ts'
 import type { Guard } from '../egress/guard.ts'
 import { Failure, failure } from '../failure.ts'
 import { expected, strictly } from './answer.ts'
 import { protocolFailure } from '../judged.ts'
 import { judgeFrames, room } from './frames.ts'
 
+const mechanisms: Record<Mechanism, SASLMechanismValue> = {
+  plain: SASLMechanisms.PLAIN,
+  'scram-sha-256': SASLMechanisms.SCRAM_SHA_256,
+  'scram-sha-512': SASLMechanisms.SCRAM_SHA_512
+}
+
 /**
  * The options of a client to this broker. The next `turn` begins with the next host: the client asks the first that takes its
- * connection, also if it never answers. Throws a Failure for an option of the URL that does not exist.
+ * connection, also if it never answers.
  */
 export function linkOptions(broker: Broker, link: KafkaLink, turn: number): BaseOptions {
-  const mechanism = (broker.options['mechanism'] ?? 'plain').toUpperCase()
-  const known = [SASLMechanisms.PLAIN, SASLMechanisms.SCRAM_SHA_256, SASLMechanisms.SCRAM_SHA_512] as const
-  const sasl = known.find(each => each === mechanism)
-  if (!sasl) {
-    throw failure(
-      `bad_request: the mechanism of the broker ${broker.name} must be plain, scram-sha-256 or scram-sha-512`
-    )
-  }
   return {
     clientId: 'ackbox',
     bootstrapBrokers: rotated(broker.hosts, turn),
@@ -38,7 +37,11 @@ export function linkOptions(broker: Broker, link: KafkaLink, turn: number): Base
       tlsServerName: broker.hosts.some(({ host }) => isIP(host) === 0)
     }),
     ...(broker.username !== undefined && {
-      sasl: { mechanism: sasl, username: broker.username, password: broker.password ?? '' }
+      sasl: {
+        mechanism: mechanisms[broker.mechanism],
+        username: broker.username,
+        password: broker.password ?? ''
+      }
     })
   }
 }

@@ -1,5 +1,4 @@
 import type { Outcome } from '../../domain/types.ts'
-import type { Broker } from '../broker.ts'
 import { brokerTransport, reservedName, type Flight } from '../sends.ts'
 import { failed } from '../failure.ts'
 import { link, type Link } from '../connection.ts'
@@ -80,8 +79,7 @@ function silentDropper(to: Link<RedisConnection>, connection: RedisConnection) {
   }
 }
 
-function read(request: RedisStreamRequest, context: SendContext, broker: Broker): Args | string {
-  if (!/^\d{0,5}$/.test(broker.path)) return 'the path of the broker must be the number of a database'
+function read(request: RedisStreamRequest, context: SendContext): Args | string {
   const { stream, maxlen, create = true, fields = { body: context.raw ?? '' } } = request
   if (typeof stream !== 'string' || stream === '') return 'the stream must be a name'
   if (maxlen !== undefined && (!Number.isSafeInteger(maxlen) || maxlen < 1))
