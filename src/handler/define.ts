@@ -180,7 +180,8 @@ export interface DownstreamOptions<Name extends TransportName, Body> {
   reconcile?: Reconcile
   /**
    * Whether the answer means success. Default: any 2xx, or an RPC result without an exception. 'refused': do not retry.
-   * A queue gives no answer, only a confirmation.
+   * A queue gives no answer, only a confirmation. Of a body 64 kB are read, and what comes within 2 s after the headers; if
+   * `accepted` reads a body that is cut, the attempt fails.
    */
   accepted?: Name extends Answering ? (answer: HandlerAnswer, about: About<Body>) => Verdict : never
   /**
@@ -207,7 +208,7 @@ export interface DownstreamOptions<Name extends TransportName, Body> {
     concurrency?: number
     /** Requests per second over all workers. Default: no limit. */
     perSecond?: number
-    /** Time from DNS to the last byte of the answer. Default '10s'. */
+    /** Time from DNS to the last byte of the answer, at most 2 s of it for the body after its headers. Default '10s'. */
     timeout?: Duration
     /**
      * HTTP only: open requests on one connection, each written before the earlier ones are answered. Default 1. Use more
