@@ -4,7 +4,7 @@ import { readFileSync } from 'node:fs'
 import { connect, type Socket } from 'node:net'
 import t, { type Test } from 'tap'
 import { createKey } from '../../src/db/api-keys.ts'
-import { start, type Process } from '../support/service.ts'
+import { start, untilHeard, type Process } from '../support/service.ts'
 import { stage } from '../support/stage.ts'
 
 t.setTimeout(600_000)
@@ -53,13 +53,21 @@ t.test('floods cost a bounded memory, and a producer with a key is served beside
   })
   let posted = 0
   const served = async (): Promise<void> => {
-    const answer = await fetch(`${service.url}/tasks`, {
-      method: 'POST',
-      headers: { authorization: `Bearer ${key}`, 'content-type': 'application/json' },
-      body: JSON.stringify({ taskNo: `beside-${posted++}`, messageCode: 'test.plain', messageBody: { n: 1 } })
+    const body = JSON.stringify({
+      taskNo: `beside-${posted++}`,
+      messageCode: 'test.plain',
+      messageBody: { n: 1 }
     })
-    await answer.arrayBuffer()
-    t.equal(answer.status, 201, 'a producer is served')
+    const { status } = await untilHeard(async () => {
+      const answer = await fetch(`${service.url}/tasks`, {
+        method: 'POST',
+        headers: { authorization: `Bearer ${key}`, 'content-type': 'application/json' },
+        body
+      })
+      await answer.arrayBuffer()
+      return answer
+    })
+    t.ok(status === 201 || status === 200, `a producer is served: ${status}`)
   }
   for (let n = 0; n < 20; n++) await served()
   const before = residentMb(service.pid)

@@ -92,19 +92,25 @@ export interface Answer {
   body: { [name: string]: unknown } | null
 }
 
+/** On a busy machine a service refuses what it has no time for, before it does any of it. Such a call is made again. */
 export async function call(
   url: string,
   body?: unknown,
   method = body === undefined ? 'GET' : 'POST'
 ): Promise<Answer> {
-  const answer = await fetch(url, {
-    method,
-    ...(body === undefined
-      ? {}
-      : { headers: { 'content-type': 'application/json' }, body: JSON.stringify(body) })
-  })
-  const text = await answer.text()
-  return { status: answer.status, body: text === '' ? null : (JSON.parse(text) as Answer['body']) }
+  for (;;) {
+    const answer = await fetch(url, {
+      method,
+      ...(body === undefined
+        ? {}
+        : { headers: { 'content-type': 'application/json' }, body: JSON.stringify(body) })
+    })
+    const text = await answer.text()
+    const said = text === '' ? null : (JSON.parse(text) as Answer['body'])
+    if (answer.status !== 503 || said?.['detail'] !== 'the process is overloaded')
+      return { status: answer.status, body: said }
+    await new Promise(resolve => setTimeout(resolve, 100))
+  }
 }
 
 /** Posts until the answer is 2xx, as a producer that does not know whether its POST arrived. */
