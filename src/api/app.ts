@@ -34,6 +34,7 @@ import {
   serverOptions
 } from './server.ts'
 import { sessionRoutes } from './session.ts'
+import { failureRoutes } from './failures.ts'
 import { statsRoutes } from './stats.ts'
 import { taskRoutes } from './tasks.ts'
 import { serializerCompiler, validatorCompiler, type App, type Typed } from './typed.ts'
@@ -63,6 +64,7 @@ export async function buildApp(
   operationRoutes(app, deps)
   outboxRoutes(app, deps)
   statsRoutes(app, deps)
+  failureRoutes(app, deps)
   eventRoutes(app, deps)
   sessionRoutes(app, deps, limit)
   uiRoutes(app)

@@ -3,12 +3,11 @@ import { z } from 'zod'
 import { codesFor, seesDownstream } from './access.ts'
 import { callerOf, requireCode, type Caller } from './auth.ts'
 import { fit, readBody } from './body.ts'
-import { pageOf } from './deliveries.ts'
+import { fingerprint, narrowing, page, pageOf, spanError, pageSize } from './queries.ts'
 import type { ApiDeps } from './deps.ts'
 import { redeliverAllExamples } from './examples.ts'
 import { unknownCode, unknownDownstream } from './problem.ts'
 import { downstream, instant, isUuid, messageCode, rfc3339 } from './requests.ts'
-import { fingerprint, narrowing, page, spanError } from './queries.ts'
 import { keyed, refusals, unreadable } from './responses.ts'
 import { natural, time } from './task-answer.ts'
 import type { App } from './typed.ts'
@@ -222,7 +221,7 @@ const inUtc = (text: string | undefined): string | undefined =>
 
 const pageFilterOf = (caller: Caller, { cursor, limit }: z.output<typeof query>) => ({
   messageCodes: caller.messageCodes,
-  limit: limit ?? 50,
+  limit: limit ?? pageSize,
   ...defined({ cursor })
 })
 

@@ -2,8 +2,7 @@ import { keyed, nudgedAnswer, refusals, rejectedAnswer, removedAnswer } from './
 import { callerOf, requireCode } from './auth.ts'
 import type { ApiDeps } from './deps.ts'
 import { isUuid, rejectedParams } from './requests.ts'
-import { rejectedQuery } from './queries.ts'
-import { badCursor } from './deliveries.ts'
+import { badCursor, rejectedQuery, pageSize } from './queries.ts'
 import type { App } from './typed.ts'
 import { Problem } from '../runtime/errors.ts'
 import { defined } from '../domain/optional-members.ts'
@@ -29,7 +28,7 @@ export function outboxRoutes(app: App, deps: ApiDeps): void {
       if (cursor !== undefined && !isUuid(cursor)) throw badCursor()
       const found = await deps.listRejected({
         messageCodes: caller.messageCodes,
-        limit: limit ?? 50,
+        limit: limit ?? pageSize,
         ...defined({ messageCode, cursor })
       })
       return found

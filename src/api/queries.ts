@@ -1,6 +1,17 @@
 import { z } from 'zod'
 import { deliveryOf, taskNoForm } from '../domain/ids.ts'
-import { alarmKinds, phases, reasons, statusNumber, taskStatuses, type Status } from '../domain/types.ts'
+import {
+  alarmKinds,
+  phases,
+  reasons,
+  statusNumber,
+  taskStatuses,
+  type Status,
+  type TaskStatus
+} from '../domain/types.ts'
+import { requireCode, type Caller } from './auth.ts'
+import { Problem } from '../runtime/errors.ts'
+import { defined } from '../domain/optional-members.ts'
 import { bizText, downstream, instant, messageCode, rfc3339, sceneType, taskNo } from './requests.ts'
 
 // A query contains only text. These schemas convert text to values, and refuse the rest.
@@ -25,6 +36,9 @@ interface Span {
 export const isSpan = ({ from, to }: Span): boolean => from === undefined || to === undefined || from < to
 export const spanError = { path: ['to'], error: 'must be after from' }
 const statuses = Object.keys(statusNumber) as [Status, ...Status[]]
+
+/** The rows of a page without `limit`. */
+export const pageSize = 50
 
 export const page = {
   messageCode: messageCode.optional(),
@@ -113,3 +127,58 @@ export const alarmQuery = z
     to: time.optional().describe('Raised before.')
   })
   .refine(isSpan, spanError)
+
+interface PageQuery {
+  messageCode?: string | undefined
+  downstream?: string | undefined
+  from?: Date | undefined
+  to?: Date | undefined
+  cursor?: string | undefined
+  limit?: number | undefined
+}
+
+const dayMs = 86_400_000
+
+/** A list of these needs no `from`: they wait for something or somebody, whatever their age, and have indexes of their own. */
+export const isUnsettled = (status: TaskStatus | undefined): boolean =>
+  status === 'FAILED' || status === 'SENDING' || status === 'PREPARED'
+
+/**
+ * The filter of all lists: only rows that this key may see, by default 50 rows. Without `from` they are those of the last 24 hours,
+ * or of all times.
+ */
+export function listFilterOf(
+  { messageCode, downstream, from, to, cursor, limit }: PageQuery,
+  caller: Caller,
+  now: Date,
+  isOfAllTimes: boolean
+) {
+  requireCode(caller, messageCode, '?/messageCode')
+  return {
+    messageCodes: caller.messageCodes,
+    from: from ?? new Date(isOfAllTimes ? 0 : (to ?? now).getTime() - dayMs),
+    limit: limit ?? pageSize,
+    ...defined({ messageCode, downstream, to, cursor })
+  }
+}
+
+type Narrowing = { [name in keyof typeof narrowing]?: z.output<(typeof narrowing)[name]> }
+
+/** The filters that tasks and deliveries have in common. */
+export function narrowed(query: Narrowing) {
+  const { sceneType, bizType, bizKey, createdBy, taskNoPrefix, reason, lastReason } = query
+  if (bizKey !== undefined && bizType === undefined)
+    throw new Problem('INVALID', 'set bizType too', { pointer: '?/bizKey' })
+  return {
+    ...defined({ sceneType, bizType, bizKey, createdBy, taskNoPrefix, reason, lastReason })
+  }
+}
+
+export const badCursor = () =>
+  new Problem('INVALID', 'must be the nextCursor of the previous page', { pointer: '?/cursor' })
+
+/** The page of a list. Throws if the cursor is invalid. */
+export function pageOf<Page>(found: Page | 'bad_cursor'): Page {
+  if (found === 'bad_cursor') throw badCursor()
+  return found
+}

@@ -6,11 +6,11 @@ import { countDownstreams } from '../db/lists.ts'
 import { countFailed, createOperation, stopOperation } from '../db/operations.ts'
 import {
   countOutcomes,
-  listNodes,
   listOperationDeliveries,
   listOperations,
   readOperation
-} from '../db/operator-lists.ts'
+} from '../db/operation-lists.ts'
+import { listNodes } from '../db/nodes.ts'
 import type { Sql } from '../db/pool.ts'
 import type { Reads } from '../db/reads.ts'
 import { uuidv7 } from '../domain/ids.ts'

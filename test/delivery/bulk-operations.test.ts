@@ -1,6 +1,6 @@
 import t, { type Test } from 'tap'
 import { countFailed, createOperation, stopOperation, type Selection } from '../../src/db/operations.ts'
-import { listOperationDeliveries, readOperation } from '../../src/db/operator-lists.ts'
+import { listOperationDeliveries, readOperation } from '../../src/db/operation-lists.ts'
 import { bulkOperations, type BulkOperationDeps } from '../../src/delivery/bulk-operations.ts'
 import { uuidv7 } from '../../src/domain/ids.ts'
 import { only } from '../support/only.ts'

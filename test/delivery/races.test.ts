@@ -2,7 +2,7 @@
 import t from 'tap'
 import { raiseNoHandler } from '../../src/db/alarms.ts'
 import { createOperation } from '../../src/db/operations.ts'
-import { readOperation } from '../../src/db/operator-lists.ts'
+import { readOperation } from '../../src/db/operation-lists.ts'
 import { claimOperations, findFailed, recordTaken, takeDeliveries } from '../../src/db/running-operations.ts'
 import { bulkOperations, type BulkOperationDeps } from '../../src/delivery/bulk-operations.ts'
 import { completer } from '../../src/delivery/complete.ts'

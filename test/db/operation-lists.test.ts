@@ -1,5 +1,5 @@
 import t from 'tap'
-import { countOutcomes } from '../../src/db/operator-lists.ts'
+import { countOutcomes } from '../../src/db/operation-lists.ts'
 import { uuidv7 } from '../../src/domain/ids.ts'
 import { testDb } from '../support/postgres.ts'
 

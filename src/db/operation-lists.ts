@@ -1,9 +1,9 @@
-// Lists for operators beside tasks: bulk operations, their deliveries, and the processes. Acts of operators: audit.ts.
-import { and, asc, desc, eq, getTableColumns, lt, sql, type SQL } from './drizzle.ts'
+// Lists of bulk operations and of their deliveries.
+import { and, asc, desc, eq, lt, sql, type SQL } from './drizzle.ts'
 import { lastReason, type Reads } from './reads.ts'
 import { iso, statusWord } from './views.ts'
 import { present } from '../domain/optional-members.ts'
-import { delivery, node, operation, operationDelivery, task } from './schema.ts'
+import { delivery, operation, operationDelivery, task } from './schema.ts'
 import { countText, mostCounted, paged, uuid } from './page.ts'
 import { textArray } from './arrays.ts'
 import { lowestUuid } from '../domain/ids.ts'
@@ -102,29 +102,6 @@ export async function listOperationDeliveries(
     failedAgain: row.result === 'redelivered' && row.status === 2
   }))
   return { deliveries, ...next }
-}
-
-/** Without `handles`, which may be long. */
-const { handles: _, ...shown } = getTableColumns(node)
-
-/** Processes that have lived within the last hour. */
-export async function listNodes({ db }: Reads) {
-  const rows = await db
-    .select({ row: shown, live: sql<boolean>`${node.seenAt} > now() - interval '15 s'` })
-    .from(node)
-    .orderBy(asc(node.id))
-  return rows.map(({ row, live }) => ({
-    id: row.id,
-    roles: row.roles.split(','),
-    version: row.version,
-    live,
-    startedAt: row.startedAt.toISOString(),
-    seenAt: row.seenAt.toISOString(),
-    ...present('secret', row.secrets?.[0]),
-    ...present('queue', row.queue),
-    ...present('handlers', row.handlers),
-    yielded: (row.yielded ?? []).filter(one => new Date(one.until) > new Date())
-  }))
 }
 
 /**
