@@ -88,3 +88,26 @@ t.test('a partition that takes nothing fails its own records, and no others are 
     t.equal(requests.metadata, 2, 'the leaders were asked anew')
   }
 })
+
+t.test('a partition without a leader fails its own records, and gets none without a key', async t => {
+  const [led, leaderless] = ['00000000000200000001', '000500000002ffffffff'].map(hex =>
+    Buffer.from(hex, 'hex')
+  )
+  const double = await kafkaDouble(
+    'orders',
+    ({ api }, sound) => {
+      if (api === apis.metadata) leaderless?.copy(sound, sound.indexOf(led ?? '', 30))
+      return undefined
+    },
+    5
+  )
+  t.teardown(() => double.close())
+  const send = sender(t, double.port)
+  for (let i = 0; i < 2; i++) {
+    t.match(await send({ key: 'order-7' }), { kind: 'failed', reason: 'broker: LEADER_NOT_AVAILABLE' })
+    const [bad, good] = await Promise.all([send({ key: 'order-7' }), send({ key: 'order-1' })])
+    t.match(bad, { kind: 'failed', reason: 'broker: LEADER_NOT_AVAILABLE' })
+    t.match(good, { kind: 'delivered' })
+  }
+  for (let i = 0; i < 10; i++) t.match(await send(), { kind: 'delivered' })
+})

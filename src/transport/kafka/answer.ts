@@ -21,6 +21,7 @@ const [minuteMs, dayMs] = [60_000n, 86_400_000n]
 const apis = {
   fetch: 1,
   listOffsets: 2,
+  metadata: 3,
   offsetFetch: 9,
   joinGroup: 11,
   syncGroup: 14,
@@ -50,12 +51,20 @@ export function strictly<Answer>(parser: ResponseParser<Answer>): ResponseParser
       judge(api, answer, budget)
       return answer
     } catch (error) {
+      const { response } = error as { response?: Answer }
+      if (api === apis.metadata && response && hasTopics(response)) return response
       if (error instanceof Error && GenericError.isGenericError(error)) throw error
       throw expected(error instanceof Failure ? error : protocolFailure('not an answer of Kafka'))
     } finally {
       reading = undefined
     }
   }
+}
+
+/** The client takes the error of one partition, as one without a leader, for that of its topic. */
+function hasTopics(response: unknown): boolean {
+  const { topics } = response as { topics: { errorCode: number }[] }
+  return topics.every(({ errorCode }) => errorCode === 0)
 }
 
 /** Wraps a failure in the client's own kind of error. `outcomeOf` finds it again. */

@@ -212,8 +212,8 @@ export function kafkaLink(guard: Guard, tls: boolean, use: 'sends' | 'reads' = '
       async function judge(broker: { host: string; port: number }, callback: Callback): Promise<void> {
         let address: string
         try {
-          if (!broker || !(broker.port > 0 && broker.port < 65_536))
-            throw protocolFailure('a broker without an address')
+          if (!broker) throw failure('broker: LEADER_NOT_AVAILABLE')
+          if (!(broker.port > 0 && broker.port < 65_536)) throw protocolFailure('a broker without an address')
           address = await allowedAddress(guard, broker)
         } catch (error) {
           callback(understood(error as Error))

@@ -19,18 +19,21 @@ export interface Placed extends MessageToProduce {
 
 /**
  * The messages of one topic with their partitions. They are chosen here, since a confirmation names only the partition. A key goes
- * where Java's default partitioner puts it. Messages without a key go together to the partition of this `turn`.
+ * where Java's default partitioner puts it. Messages without a key go together to the partition of this `turn`, of those
+ * that have a leader.
  */
 export function placed(
   messages: readonly MessageToProduce[],
   topic: ClusterTopicMetadata | undefined,
   turn: number
 ): Placed[] {
-  const count = topic?.partitionsCount ?? 0
+  const { partitionsCount: count, partitions } = topic ?? { partitionsCount: 0, partitions: [] }
   if (count === 0) throw protocolFailure('a topic without partitions')
+  const led = [...partitions.keys()].filter(each => (partitions[each]?.leader ?? -1) >= 0)
+  const ofTurn = led[turn % led.length] ?? turn
   return messages.map(message => {
     const { key } = message
-    const number = key === undefined ? turn : Number(compatibilityPartitioner(message, key))
+    const number = key === undefined ? ofTurn : Number(compatibilityPartitioner(message, key))
     return { ...message, partition: number % count }
   })
 }
