@@ -89,6 +89,7 @@ export async function openRedis(url: string, prefix: string, log: Logger) {
         `Redis at ${place} cannot be reached: check REDIS_URL, and that the server is up (${reason})`
       )
     }
+    refuseWrongDatabase(lastError, place)
     await check(producer, place, log)
   } catch (error) {
     await close()
@@ -139,6 +140,15 @@ function refuseWrongCredentials(error: Error | undefined, place: string) {
   if (!error || !isCredentials(error)) return
   throw new QueueServerError(
     `Redis at ${place} refuses the user or password of REDIS_URL (${error.message.slice(0, mostLogged)})`
+  )
+}
+
+/** ioredis goes on with database 0, where the jobs of another Ackbox may lie. */
+function refuseWrongDatabase(error: Error | undefined, place: string) {
+  const { command } = (error ?? {}) as { command?: { name?: string } }
+  if (!error || command?.name !== 'select') return
+  throw new QueueServerError(
+    `Redis at ${place} refuses the database in REDIS_URL (${error.message.slice(0, mostLogged)})`
   )
 }
 

@@ -221,6 +221,15 @@ t.test('a start without Redis ends with the line that mends it', async t => {
   })
 })
 
+t.test('a database that the server does not have ends the start: jobs would go to database 0', async t => {
+  const redis = await ownRedis(t)
+  if (!redis) return
+  await t.rejects(openTestBackend(t, { redisUrl: `${redis.url}/99` }, ['shop']), {
+    name: 'QueueServerError',
+    message: /refuses the database in REDIS_URL \(ERR DB index is out of range\)/
+  })
+})
+
 t.test('a wrong password ends the start with the line that mends it', async t => {
   const redis = await ownRedis(t, '--requirepass', 'right')
   if (!redis) return
