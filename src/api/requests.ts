@@ -1,6 +1,6 @@
 import { z } from 'zod'
 import { receiptResults } from '../domain/types.ts'
-import { messageCodeForm, taskNoForm } from '../domain/ids.ts'
+import { downstreamForm, messageCodeForm, taskNoForm, uuidForm } from '../domain/ids.ts'
 import { durationMs } from '../handler/define.ts'
 
 // The input schemas. They validate the input, type it, and become the OpenAPI. Nothing is coerced.
@@ -16,7 +16,6 @@ export const taskNo = z
 export const messageCode = z
   .string()
   .regex(messageCodeForm, 'must be 1 to 255 of A-Z a-z 0-9 . _ - and start with a letter or digit')
-const downstreamForm = /^[a-z][a-z0-9-]{0,31}$/
 export const downstream = z
   .string()
   .regex(downstreamForm, 'must be 1 to 32 of a-z 0-9 - and start with a letter')
@@ -225,7 +224,7 @@ export const nameParams = z.strictObject({ name: z.string().meta({ example: 'war
 
 /** Text of another form is no taskNo, so it is not looked up. PostgreSQL's text cannot hold U+0000. */
 export const isTaskNo = (text: string): boolean => taskNoForm.test(text)
-export const isUuid = (text: string): boolean => /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/.test(text)
+export const isUuid = (text: string): boolean => uuidForm.test(text)
 export const isOrderingKey = (text: string): boolean => orderingKey.safeParse(text).success
 export const isDownstream = (text: string): boolean => downstreamForm.test(text)
 

@@ -4,7 +4,7 @@ import { list } from '../service/settings.ts'
 import { createKey, listApiKeys, revokeKey, scopes, type Scope } from '../db/api-keys.ts'
 import type { Sql } from '../db/pool.ts'
 import { commandLine } from '../runtime/package.ts'
-import { messageCodeForm } from '../domain/ids.ts'
+import { downstreamForm, messageCodeForm } from '../domain/ids.ts'
 import { signingSecret } from '../domain/tokens.ts'
 import { readArguments, refuseSurplus, type CommandUsage, UsageError } from './arguments.ts'
 import { reportFailure, secretOf, who, withDatabase } from './database.ts'
@@ -129,7 +129,8 @@ async function printSecret(config: Config, name: string): Promise<void> {
 }
 
 function downstream(name: string): string {
-  if (/^[a-z][a-z0-9-]{0,31}$|^check:[A-Za-z0-9][A-Za-z0-9._-]{0,254}$/.test(name)) return name
+  const isCheck = name.startsWith('check:') && messageCodeForm.test(name.slice('check:'.length))
+  if (isCheck || downstreamForm.test(name)) return name
   const usage = commandLine('key secret DOWNSTREAM')
   if (name === '') throw new UsageError(`The name of the downstream is missing: ${usage}`)
   throw new UsageError(

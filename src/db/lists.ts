@@ -1,4 +1,5 @@
 // The reads of the API: lists by a keyset that new rows cannot shift, one whole task, and counts.
+import { uuidForm } from '../domain/ids.ts'
 import { and, desc, eq, gte, isNotNull, isNull, lt, sql } from './drizzle.ts'
 import { plainArray, textArray } from './arrays.ts'
 import { alarmReason } from './alarms.ts'
@@ -14,22 +15,12 @@ import {
   type DeliveryFilter,
   type TaskFilter
 } from './search.ts'
-import {
-  is,
-  mostCounted,
-  mostLooked,
-  ofMessages,
-  paged,
-  pagedLook,
-  upTo,
-  uuid,
-  type ListFilter
-} from './page.ts'
+import { is, mostCounted, mostLooked, ofMessages, paged, pagedLook, upTo, type ListFilter } from './page.ts'
 import type { AlarmKind } from '../domain/types.ts'
 
 /** Tasks by their visible status and more, newest first. */
 export async function listTasks(reads: Reads, filter: TaskFilter) {
-  if (filter.cursor !== undefined && !uuid.test(filter.cursor)) return 'bad_cursor' as const
+  if (filter.cursor !== undefined && !uuidForm.test(filter.cursor)) return 'bad_cursor' as const
   const { page, next } = pagedLook(filter, await searchTasks(reads, filter), row => row.id)
   const tasks = await reads.tasks.execute({ ids: plainArray(page.map(row => row.id)) })
   return { tasks: tasks.map(row => taskView(row, row.deliveries)), ...next }
@@ -38,7 +29,7 @@ export async function listTasks(reads: Reads, filter: TaskFilter) {
 /** Deliveries, newest task first. The cursor is `taskId:downstream`. */
 export async function listDeliveries(reads: Reads, filter: DeliveryFilter) {
   const [id = '', name = ''] = filter.cursor?.split(':') ?? [upTo(filter)]
-  if (!uuid.test(id)) return 'bad_cursor' as const
+  if (!uuidForm.test(id)) return 'bad_cursor' as const
   const found = await searchDeliveries(reads, filter, [id, name])
   const { page, next } = pagedLook(filter, found, row => `${row.task_id}:${row.downstream}`)
   const { taskNo, messageCode, sceneType, createdAt, createdBy, bizType, bizKey } = task
@@ -85,7 +76,7 @@ export async function listAlarms(
   { to, ...filter }: ListFilter & { kind?: string; notKind?: AlarmKind; open?: boolean; taskNo?: string }
 ) {
   const [id = '', name = '', attemptNo = '0', kind = ''] = filter.cursor?.split(':') ?? [upTo(filter)]
-  if (!uuid.test(id) || !/^\d{1,9}$/.test(attemptNo)) return 'bad_cursor' as const
+  if (!uuidForm.test(id) || !/^\d{1,9}$/.test(attemptNo)) return 'bad_cursor' as const
   const rows = await db
     .select({
       // A rejected row has neither a task nor a delivery. Its values are as its producer wrote them.

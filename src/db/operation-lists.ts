@@ -4,9 +4,9 @@ import { lastReason, type Reads } from './reads.ts'
 import { iso, statusWord } from './views.ts'
 import { present } from '../domain/optional-members.ts'
 import { delivery, operation, operationDelivery, task } from './schema.ts'
-import { countText, mostCounted, paged, uuid } from './page.ts'
+import { countText, mostCounted, paged } from './page.ts'
 import { textArray } from './arrays.ts'
-import { lowestUuid } from '../domain/ids.ts'
+import { lowestUuid, uuidForm } from '../domain/ids.ts'
 
 /** `codes`: those of the caller; null: all. Only a caller with all codes sees an operation for all codes. */
 const seenBy = (codes: readonly string[] | null) =>
@@ -41,7 +41,7 @@ export async function listOperations(
   { db }: Reads,
   filter: { messageCodes: readonly string[] | null; cursor?: string; limit: number }
 ) {
-  if (filter.cursor !== undefined && !uuid.test(filter.cursor)) return 'bad_cursor' as const
+  if (filter.cursor !== undefined && !uuidForm.test(filter.cursor)) return 'bad_cursor' as const
   const rows = await db
     .select()
     .from(operation)
@@ -63,7 +63,7 @@ export async function listOperationDeliveries(
   filter: { id: string; messageCodes: readonly string[] | null; cursor?: string; limit: number }
 ) {
   const [id = '', name = ''] = filter.cursor?.split(':') ?? [lowestUuid]
-  if (!uuid.test(id)) return 'bad_cursor' as const
+  if (!uuidForm.test(id)) return 'bad_cursor' as const
   if (!(await readOperation(reads, filter.id, filter.messageCodes))) return null
   const item = operationDelivery
   const rows = await reads.db

@@ -3,9 +3,9 @@ import { isAnyOf, textArray } from './arrays.ts'
 import { actor } from './audit.ts'
 import type { Sql } from './pool.ts'
 import type { RedeliverFilter } from './operation-tables.ts'
-import { highestUuid, literally, mostCounted } from './page.ts'
+import { literally, mostCounted } from './page.ts'
 import { lastFingerprintOfD, lastReasonOfD } from './reads.ts'
-import { lowestUuid, uuidAt } from '../domain/ids.ts'
+import { highestUuid, lowestUuid, uuidAt } from '../domain/ids.ts'
 import type { Actor } from '../domain/types.ts'
 
 /** The filter of a caller, and the messageCodes that it may change. */

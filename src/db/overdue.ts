@@ -1,6 +1,6 @@
 // Deliveries that need a decision: their clock ran out, or their process is dead.
+import { uuidForm } from '../domain/ids.ts'
 import { plainArray, textArray } from './arrays.ts'
-import { uuid } from './page.ts'
 import type { Sql } from './pool.ts'
 import type { delivery, task } from './schema.ts'
 import type { Phase } from '../domain/types.ts'
@@ -78,7 +78,9 @@ export async function findUnread(
   worker: { number: number; node: string }
 ): Promise<(Overdue & { owner: number })[]> {
   // A job may be made by hand.
-  const likely = claims.filter(([taskId, attempt]) => uuid.test(taskId) && attempt > 0 && attempt < 2 ** 31)
+  const likely = claims.filter(
+    ([taskId, attempt]) => uuidForm.test(taskId) && attempt > 0 && attempt < 2 ** 31
+  )
   if (likely.length === 0) return []
   return await sql<(Overdue & { owner: number })[]>`
     select ${columns(sql)}, d.owner

@@ -3,7 +3,7 @@
 import { and, eq, inArray, sql, type SQL, type PgColumn } from './drizzle.ts'
 import { textArray } from './arrays.ts'
 import { task } from './schema.ts'
-import { uuidAt } from '../domain/ids.ts'
+import { highestUuid, uuidAt } from '../domain/ids.ts'
 
 /** The filters of every list. `cursor` is from the last page; a list is sorted from the newest to the oldest. */
 export interface ListFilter {
@@ -15,10 +15,6 @@ export interface ListFilter {
   cursor?: string
   limit: number
 }
-
-/** The form of a cursor's id. */
-export const uuid = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/
-export const highestUuid = 'ffffffff-ffff-ffff-ffff-ffffffffffff'
 
 export const upTo = (filter: ListFilter): string =>
   filter.cursor ?? (filter.to ? uuidAt(filter.to) : highestUuid)

@@ -1,7 +1,7 @@
 import { archiveTasks, type Archive } from './archive.ts'
 import { plainArray, textArray } from './arrays.ts'
 import type { Sql } from './pool.ts'
-import { lowestUuid } from '../domain/ids.ts'
+import { highestUuid, lowestUuid } from '../domain/ids.ts'
 
 /**
  * Removes up to `limit` tasks that are older than `days` and have rested as long, with all their rows, the oldest first. `after` is where the last
@@ -14,7 +14,7 @@ export async function removeOld(
   limit: number,
   after: string | null,
   archive?: Archive,
-  droppedFrom = 'ffffffff-ffff-ffff-ffff-ffffffffffff'
+  droppedFrom = highestUuid
 ): Promise<{ removed: number; next: string | null }> {
   const [found] = await sql<[{ ids: string[]; looked: number; next: string | null }]>`
     with looked as materialized (

@@ -66,12 +66,16 @@ export function deliveryId(taskId: string, downstream: string): string {
 
 /** The delivery of a `webhook-id`. Null for any other text. */
 export function deliveryOf(webhookId: string): { taskId: string; downstream: string } | null {
-  const [, taskId, downstream] =
-    /^([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})_([a-z][a-z0-9-]{0,31})$/.exec(webhookId) ?? []
-  return taskId === undefined || downstream === undefined ? null : { taskId, downstream }
+  const [taskId = '', downstream = '', ...more] = webhookId.split('_')
+  const isOne = more.length === 0 && uuidForm.test(taskId) && downstreamForm.test(downstream)
+  return isOne ? { taskId, downstream } : null
 }
 
 /** A taskNo, as a POST accepts it. */
 export const taskNoForm = /^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$/
 /** A messageCode, as producers post it and handlers name it. */
 export const messageCodeForm = /^[A-Za-z0-9][A-Za-z0-9._-]{0,254}$/
+/** The name of a downstream. */
+export const downstreamForm = /^[a-z][a-z0-9-]{0,31}$/
+export const uuidForm = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/
+export const highestUuid = 'ffffffff-ffff-ffff-ffff-ffffffffffff'

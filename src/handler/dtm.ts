@@ -1,4 +1,5 @@
 // DTM's two-phase messages: each step is a task. Each of DTM_TARGETS has a handler with one downstream of the same name.
+import { downstreamForm } from '../domain/ids.ts'
 import { hash } from 'node:crypto'
 import { z } from 'zod'
 import { defaultBackoff } from '../domain/retry-policy.ts'
@@ -12,14 +13,13 @@ import type { LoadedHandler, Steps } from './loaded.ts'
 export type DtmTargets = ReadonlyMap<string, string>
 
 const shape = 'names and origins, like orders=http://10.2.0.7:8080,stock=https://stock.example.com'
-const targetForm = /^[a-z][a-z0-9-]{0,31}$/
 
 /** The targets in DTM_TARGETS, or the error in it. */
 export function readTargets(text: string): Map<string, string> | string {
   const targets = new Map<string, string>()
   for (const part of text.split(',').map(each => each.trim())) {
     const [name = '', origin = '', ...rest] = part.split('=')
-    if (!targetForm.test(name) || rest.length > 0) return `must be ${shape}`
+    if (!downstreamForm.test(name) || rest.length > 0) return `must be ${shape}`
     const url = URL.canParse(origin) ? new URL(origin) : undefined
     if (!url || !/^https?:$/.test(url.protocol) || url.href !== `${url.origin}/`)
       return `must be ${shape}: an origin has no path, no query and no password`

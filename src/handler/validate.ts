@@ -1,4 +1,4 @@
-import { messageCodeForm } from '../domain/ids.ts'
+import { downstreamForm, messageCodeForm } from '../domain/ids.ts'
 import { defaultBackoff } from '../domain/retry-policy.ts'
 import type { Backoff } from '../domain/types.ts'
 import { durationMs, durationText } from './define.ts'
@@ -75,7 +75,7 @@ export function checkHandler(
 
   function destination(name: string, value: unknown): LoadedDownstream | undefined {
     const at = `downstreams.${name}`
-    if (!/^[a-z][a-z0-9-]{0,31}$/.test(name)) {
+    if (!downstreamForm.test(name)) {
       wrong(
         `the name of ${at} is invalid`,
         "write 1 to 32 lower-case letters, digits or '-', a letter first: 'warehouse'"
