@@ -142,7 +142,7 @@ t.test('what only Kafka does', { skip }, async t => {
     t.match(await own.send({ topic: 'twenty', value: 'x' }, sendContext()), { kind: 'delivered' })
     t.same(
       lines.map(each => each[0]),
-      ['broker.failing', 'broker.recovered']
+      ['broker.unavailable', 'broker.available']
     )
   })
 })

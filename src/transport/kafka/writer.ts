@@ -83,8 +83,8 @@ export function writer(broker: Broker, deps: WriterDeps): Writer {
     if (closed || bad === down) return
     down = bad
     if (outcome?.kind === 'failed')
-      deps.log.warn({ broker: broker.name, reason: outcome.reason }, 'broker.failing')
-    else deps.log.info({ broker: broker.name }, 'broker.recovered')
+      deps.log.warn({ broker: broker.name, reason: outcome.reason }, 'broker.unavailable')
+    else deps.log.info({ broker: broker.name }, 'broker.available')
   }
 
   /** Ends the sends of all partitions that confirm. The others fail. */

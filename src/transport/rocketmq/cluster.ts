@@ -51,7 +51,7 @@ export function rocketmqCluster(
   function markAway(place: Place, reason: string): void {
     if (away.has(at(place)) || isClosed) return
     away.add(at(place))
-    deps.log.warn({ broker: broker.name, address: at(place), reason }, 'broker.lost')
+    deps.log.warn({ broker: broker.name, address: at(place), reason }, 'broker.unavailable')
   }
 
   function heard(place: Place): void {
