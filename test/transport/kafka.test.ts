@@ -52,13 +52,14 @@ t.test('records without a key go to all partitions, those of one key to one', as
   t.same(await partitions('order-7'), ['orders/2/5'])
 })
 
+// What a partition with another leader does not take is sent once more, to the leaders that the broker names now.
 const sickness = [
-  ['NOT_ENOUGH_REPLICAS', 19],
-  ['NOT_LEADER_OR_FOLLOWER', 6]
+  ['NOT_ENOUGH_REPLICAS', 19, 1],
+  ['NOT_LEADER_OR_FOLLOWER', 6, 2]
 ] as const
 
 t.test('a partition that takes nothing fails its own records, and no others are repeated', async t => {
-  for (const [name, code] of sickness) {
+  for (const [name, code, times] of sickness) {
     let sick = 2
     const requests = { produced: 0, metadata: 0 }
     const double = await kafkaDouble(
@@ -82,11 +83,41 @@ t.test('a partition that takes nothing fails its own records, and no others are 
     const ids = outcomes.flatMap(each => (each.kind === 'delivered' ? [each.messageId] : []))
     t.equal(new Set(ids).size, 100 - failed.length)
     t.notMatch(ids.join(), `orders/${sick}/`)
-    t.same(requests, { produced: 5, metadata: 1 }, 'each partition once')
+    t.same(requests, { produced: 4 + times, metadata: times }, 'each partition once')
     sick = -1
     t.match(await send({ key: 'order-7' }), { kind: 'delivered', messageId: 'orders/2/5' })
-    t.equal(requests.metadata, 2, 'the leaders were asked anew')
+    t.equal(requests.metadata, times + 1, 'the leaders were asked anew')
   }
+})
+
+t.test('records of a partition whose leader has changed are sent to the new one at once', async t => {
+  let isMoved = true
+  const double = await kafkaDouble(
+    'orders',
+    ({ api, id, bytes }) => {
+      if (api !== apis.produce) return undefined
+      const errors = partitionsOf(bytes).map((each): [number, number] => [each, isMoved ? 6 : 0])
+      isMoved = false
+      return framed(id, produced('orders', errors))
+    },
+    5
+  )
+  t.teardown(() => double.close())
+  t.match(await sender(t, double.port)({ key: 'order-7' }), { kind: 'delivered', messageId: /^orders\/2\// })
+})
+
+t.test('two topics of one broker both use all their partitions', async t => {
+  const double = await kafkaDouble('orders', () => undefined, 2)
+  t.teardown(() => double.close())
+  const send = sender(t, double.port)
+  const seen = new Set<string | undefined>()
+  for (let i = 0; i < 4; i++) {
+    const outcome = await send()
+    seen.add(outcome.kind === 'delivered' ? outcome.messageId : outcome.reason)
+    // Of another topic, between two of this one.
+    await send({ topic: 'elsewhere' })
+  }
+  t.same(seen, new Set(['orders/0/5', 'orders/1/5']))
 })
 
 t.test('a partition without a leader fails its own records, and gets none without a key', async t => {

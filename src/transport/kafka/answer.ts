@@ -42,7 +42,10 @@ let reading: Budget | undefined
  * The client's parser, over bytes with bounds checks. It throws only errors of the client's own kind: the client reads members
  * that other errors, such as a TypeError, do not have, and then throws where no code catches it.
  */
-export function strictly<Answer>(parser: ResponseParser<Answer>): ResponseParser<Answer> {
+export function strictly<Answer>(
+  parser: ResponseParser<Answer>,
+  use: 'sends' | 'reads'
+): ResponseParser<Answer> {
   return (id, api, version, reader) => {
     const budget = { values: api === apis.fetch ? mostFetched : mostValues, unpacked: mostUnpacked }
     reading = budget
@@ -52,7 +55,9 @@ export function strictly<Answer>(parser: ResponseParser<Answer>): ResponseParser
       return answer
     } catch (error) {
       const { response } = error as { response?: Answer }
-      if (api === apis.metadata && response && hasTopics(response)) return response
+      if (use === 'sends' && api === apis.metadata && response && hasTopics(response)) {
+        return response
+      }
       if (error instanceof Error && GenericError.isGenericError(error)) throw error
       throw expected(error instanceof Failure ? error : protocolFailure('not an answer of Kafka'))
     } finally {
@@ -61,10 +66,13 @@ export function strictly<Answer>(parser: ResponseParser<Answer>): ResponseParser
   }
 }
 
-/** The client takes the error of one partition, as one without a leader, for that of its topic. */
+/** The client takes the error of one partition, as one without a leader, for that of its topic. A reader needs all partitions. */
 function hasTopics(response: unknown): boolean {
-  const { topics } = response as { topics: { errorCode: number }[] }
-  return topics.every(({ errorCode }) => errorCode === 0)
+  const { topics } = response as { topics: { errorCode: number; partitions: { partitionIndex: number }[] }[] }
+  return topics.every(
+    ({ errorCode, partitions }) =>
+      errorCode === 0 && partitions.every(({ partitionIndex: index }) => index >= 0 && index < mostPartitions)
+  )
 }
 
 /** Wraps a failure in the client's own kind of error. `outcomeOf` finds it again. */
@@ -158,7 +166,7 @@ function judge(api: number, answer: unknown, budget: Budget): void {
   if (api === apis.apiVersions && (of['apiKeys'] as unknown[]).length === 0)
     throw protocolFailure('the broker knows no API')
   // The client makes lists as long as the largest partition number.
-  if (api === apis.listOffsets || api === apis.offsetFetch) judgePartitions(answer)
+  if (api === apis.listOffsets || api === apis.offsetFetch || api === apis.metadata) judgePartitions(answer)
   // The client reads these bytes later, with its own unchecked buffer.
   if (api === apis.syncGroup) of['assignment'] = like(of['assignment'] as Buffer, budget)
   if (api === apis.joinGroup)

@@ -141,7 +141,7 @@ export function kafkaLink(guard: Guard, tls: boolean, use: 'sends' | 'reads' = '
       })
       if (use === 'reads' && api !== fetchApi && tooMany())
         return settle(expected(protocolFailure('too many requests')))
-      const parsed = strictly(parser)
+      const parsed = strictly(parser, use)
       const read: typeof parser = (...given) => {
         try {
           return parsed(...given)

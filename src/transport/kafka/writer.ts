@@ -44,6 +44,11 @@ const closeMs = 1_000
 /** Reasons that concern the connection to the broker, not one topic or message. */
 const trouble = /^(?:connect|timeout|unreachable|tls|credentials|blocked|error|protocol)/
 
+/** The partition has another leader. What was sent to the former one is not written. */
+const moved = /^broker: (?:NOT_LEADER_OR_FOLLOWER|LEADER_NOT_AVAILABLE|FENCED_LEADER_EPOCH)$/
+
+const mostTurns = 1_000
+
 interface Client {
   producer: Producer
   link: KafkaLink
@@ -51,14 +56,15 @@ interface Client {
 
 /**
  * Writes to one broker. Each topic has one produce call at a time; messages that come meanwhile wait for the next call. So a
- * missing topic fails no messages of other topics, and an unavailable partition none of the others. Not idempotent: this client's idempotent producer confirms concurrent sends
- * that the broker discarded as duplicates.
+ * missing topic fails no messages of other topics, and an unavailable partition none of the others. Not idempotent: this client's
+ * idempotent producer confirms concurrent sends that the broker discarded as duplicates.
  */
 export function writer(broker: Broker, deps: WriterDeps): Writer {
   const lanes = new Map<string, Item[]>()
   let client: Client | undefined
   let turn = 0
-  let batches = 0
+  /** The next turn of records without a key, for each topic. */
+  const turns = new Map<string, number>()
   /** Topics whose last call has failed. */
   const stale = new Set<string>()
   let down = false
@@ -87,19 +93,31 @@ export function writer(broker: Broker, deps: WriterDeps): Writer {
     else deps.log.info({ broker: broker.name }, 'broker.available')
   }
 
-  /** Ends the sends of all partitions that confirm. The others fail. */
-  async function produce(batch: Item[]): Promise<void> {
-    const { topic } = batch[0]!.message
+  function turnOf(topic: string): number {
+    const turn = turns.get(topic) ?? 0
+    // A handler may build the name from a task.
+    if (turns.size > mostTurns) turns.clear()
+    turns.set(topic, turn + 1)
+    return turn
+  }
+
+  /** Ends the sends of all partitions that confirm. The others fail, those of a partition that has moved only the second time. */
+  async function produce(items: Item[], isAgain = false): Promise<void> {
+    const { topic } = items[0]!.message
+    let batch = items
     let used: Client | undefined
     let messages: Placed[] = []
     let confirmed: readonly Confirmed[]
     let error: unknown
     try {
       used = open()
+      const found = await topicOf(used, topic)
+      batch = items.filter(each => !each.flight.over)
+      if (batch.length === 0) return
       messages = placed(
         batch.map(each => each.message),
-        await topicOf(used, topic),
-        batches++
+        found,
+        turnOf(topic)
       )
       const options = { messages, acks: ProduceAcks.ALL }
       const { producer, link } = used
@@ -120,8 +138,12 @@ export function writer(broker: Broker, deps: WriterDeps): Writer {
         each.end({ kind: 'delivered', address: leader ?? at(broker.hosts[0]!), messageId })
       }
     }
-    if (left.length === 0) logChange()
-    else await fail(left, outcomeOf(error), used)
+    if (left.length === 0) return logChange()
+    const outcome = outcomeOf(error)
+    if (isAgain || outcome.kind !== 'failed' || !moved.test(outcome.reason))
+      return await fail(left, outcome, used)
+    stale.add(topic)
+    await produce(left, true)
   }
 
   /** The topic, asked anew if something has failed since: a partition may have another leader. */
