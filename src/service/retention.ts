@@ -30,6 +30,8 @@ export function retention({ config, sql, node, log, signal }: RetentionDeps): ()
   const onLeft = (taskId: string, err: unknown): void => log.warn({ taskId, err }, 'retention.not_archived')
   let after: string | null = null
   let afterKey: OrderingKey | null = null
+  /** When the next walk through the old tasks begins: other steps may need more turns. */
+  let walkAt = -Infinity
   let dropAt = -Infinity
   /** How often in a row the drop of a partition had to wait. */
   let laters = new Map<string, number>()
@@ -38,17 +40,18 @@ export function retention({ config, sql, node, log, signal }: RetentionDeps): ()
     await makePartitions(sql, partitions)
     const oldest = await oldestYoung(sql, days)
     const whole = droppedFrom(partitions, oldest)
-    let hasFailed = false
-    const removing = removeOld(sql, days, batch, after, archive && { ...archive, onLeft }, whole)
-    // The archive may be full, or not mounted. That must not hold up the other steps.
-    const { removed, next } = await removing.catch((err: unknown) => {
-      hasFailed = true
-      log.warn({ err }, 'retention.failed')
-      return { removed: 0, next: null }
-    })
-    after = next
-    if (removed > 0) log.info({ removed }, 'retention.removed')
-    if (next === null && performance.now() >= dropAt) {
+    if (performance.now() >= walkAt) {
+      const removing = removeOld(sql, days, batch, after, archive && { ...archive, onLeft }, whole)
+      // The archive may be full, or not mounted. That must not hold up the other steps.
+      const { removed, next } = await removing.catch((err: unknown) => {
+        log.warn({ err }, 'retention.failed')
+        return { removed: 0, next: null }
+      })
+      after = next
+      if (removed > 0) log.info({ removed }, 'retention.removed')
+      if (next === null) walkAt = performance.now() + retentionMs
+    }
+    if (after === null && performance.now() >= dropAt) {
       const now = new Map<string, number>()
       for (const partition of partitions.filter(({ high }) => high <= oldest)) {
         if (signal.aborted) return 0
@@ -69,8 +72,7 @@ export function retention({ config, sql, node, log, signal }: RetentionDeps): ()
     const keys = await removeOrderingKeys(sql, batch, afterKey)
     afterKey = keys.next
     const isMore = await removeOldOperations(sql, days, batch)
-    if (hasFailed) return retentionMs
-    if (next !== null || keys.next !== null || isMore) return 100
+    if (after !== null || keys.next !== null || isMore) return 100
     return laters.size > 0 ? laterMs : retentionMs
   }
 }
