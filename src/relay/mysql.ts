@@ -21,9 +21,10 @@ export async function mysqlSource(url: string, connections: number): Promise<Sou
     // READ COMMITTED: a row lock of another relay must not also lock the gap in front of the row.
     const session = connection as unknown as Connection
     void session.query('set session transaction isolation level read committed')
-    // The driver escapes with backslashes. The sql_mode of a server can turn them off, so the session sets its own.
+    // The driver escapes with backslashes. The sql_mode of a server can turn them off, so the session sets its own. In MySQL,
+    // row_number() is unsigned, and a difference with it would be too.
     void session.query(
-      "set session time_zone = '+00:00', session sql_mode = 'STRICT_TRANS_TABLES', session innodb_lock_wait_timeout = 5"
+      "set session time_zone = '+00:00', session sql_mode = 'STRICT_TRANS_TABLES,NO_UNSIGNED_SUBTRACTION', session innodb_lock_wait_timeout = 5"
     )
   })
   return {
