@@ -102,10 +102,7 @@ export function DownstreamsPage() {
                 name: words.waiting,
                 right: true,
                 cell: row =>
-                  count(
-                    row.waiting,
-                    `/ui/tasks${query({ q: `status:SENDING downstream:${row.name} from:30d` })}`
-                  )
+                  count(row.waiting, `/ui/tasks${query({ q: `status:SENDING downstream:${row.name}` })}`)
               },
               {
                 name: words.oldestDue,

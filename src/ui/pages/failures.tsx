@@ -96,7 +96,7 @@ function Running() {
 export const filterText = (filter: Record<string, string>): string =>
   Object.entries(filter)
     .map(([name, text]) => `${name}:${text}`)
-    .join(' ')
+    .join(' ') || texts.value.failures.every
 
 type FailedDelivery = Delivery & { taskNo: string; messageCode: string; createdAt: string }
 

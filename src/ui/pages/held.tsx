@@ -114,7 +114,7 @@ function PreparedTasks() {
         ]}
       />
       <p>
-        <Link to={`/ui/tasks${query({ q: 'status:PREPARED from:30d' })}`}>{words.held.allPrepared}</Link>
+        <Link to={`/ui/tasks${query({ q: 'status:PREPARED' })}`}>{words.held.allPrepared}</Link>
       </p>
     </>
   )

@@ -91,6 +91,7 @@ export const en = {
     intro:
       'Failures of one cause are one group: downstream, reason, status, and the first line of the answer.',
     failed: 'FAILED now',
+    every: 'Every FAILED delivery, of all times',
     times: '×',
     again: (n: number) => `${n} × again after a redelivery`,
     first: 'First',

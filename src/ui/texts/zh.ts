@@ -91,6 +91,7 @@ export const zh: Texts = {
   failures: {
     intro: '同一原因的失败归为一组：下游、原因、状态码，以及响应的第一行。',
     failed: '当前失败',
+    every: '全部失败的投递，不限时间',
     times: '次',
     again: n => `重投后再次失败 ${n} 次`,
     first: '首次',
