@@ -10,7 +10,12 @@ export type Taken = Extract<Awaited<ReturnType<ApiDeps['receive']>>, object>
 
 const longestReason = 1_000
 /** A text that is too long must not cost the receipt. It never ends in half a surrogate pair. */
-const shortened = (reason: string): string => reason.slice(0, longestReason).replace(/[\uD800-\uDBFF]$/, '')
+function shortened(reason: string): string {
+  if (reason.length <= longestReason) return reason
+  const begin = reason.slice(0, longestReason).replace(/[\uD800-\uDBFF]$/, '')
+  // A copy: a slice would keep the whole text in memory while the receipt waits for PostgreSQL.
+  return Buffer.from(begin, 'utf16le').toString('utf16le')
+}
 
 /**
  * A receipt as posted to /callback or read from a queue: its JSON, and the token of the delivery. Throws the Problem with the

@@ -157,7 +157,10 @@ export const receiptBody = z.strictObject({
     .describe(
       'HANDLED (default): done. RETRY: count a try and send again. FAILED: never send again. PROCESSING: wait longer.'
     ),
-  reason: z.string().optional().describe('Longer ones are cut to 1,000 characters.'),
+  reason: z
+    .string()
+    .optional()
+    .describe('Longer ones are cut to 1,000 characters. The whole body has at most 80 KiB.'),
   data: z.unknown().optional().meta({ description: 'Any JSON up to 65,536 bytes, stored with the receipt.' })
 })
 

@@ -42,7 +42,7 @@ export async function run(args: string[]): Promise<void> {
   }
 }
 
-/** Without DATABASE_URL: the embedded database. If it already runs, it belongs to the service and keeps running. */
+/** Without DATABASE_URL: the embedded database. It keeps running if somebody else uses it. */
 async function reachDatabase(config: Config) {
   if (config.databaseUrl === undefined && hasEmbedded(config)) return await borrowUntilStop(config.dataDir)
   return { url: config.databaseUrl, leave: async () => {} }

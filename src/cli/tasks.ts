@@ -98,7 +98,7 @@ async function perform(
     if (!isJson && reply.status >= 500)
       throw new CallError(`${url} answered HTTP ${reply.status}: try again`, reply.status)
     if (!isJson)
-      throw new UsageError(`The server at ${url} is not Ackbox (HTTP ${reply.status}, no JSON): set --url`)
+      throw new CallError(`The server at ${url} is not Ackbox (HTTP ${reply.status}, no JSON): set --url`)
     if (reply.status < 300) return reply.body as Answer
     const problem = reply.body as Problem
     throw new CallError(refusal(problem, reply.status, verb), reply.status, problem)
@@ -191,9 +191,10 @@ async function follow(
     } catch (err) {
       if (!(err instanceof CallError)) throw err
       if (err.isTransient && performance.now() - answeredAt < patienceMs) continue
-      throw new UsageError(
-        `${err.message}\nOperation ${begun.id} goes on all the same: GET /operations/${begun.id} shows its progress`
+      console.error(
+        `Operation ${begun.id} goes on all the same: GET /operations/${begun.id} shows its progress`
       )
+      throw err
     }
     answeredAt = performance.now()
     const line = `${now.redelivered} of ${now.matched} redelivered`

@@ -1,7 +1,7 @@
 // npm run test:interop: every transport against its real server. The servers come from Maven and Debian's packages by
 // name, once, into a cache folder; each test starts its own, on ports of its own, and ends it.
 import { spawn, spawnSync } from 'node:child_process'
-import { readdirSync } from 'node:fs'
+import { existsSync, readdirSync } from 'node:fs'
 import { basename, join } from 'node:path'
 import { parseArgs } from 'node:util'
 import { cache } from './server.ts'
@@ -50,6 +50,8 @@ if (values.help) {
 const folder = import.meta.dirname
 const files = readdirSync(folder)
   .filter(name => name.endsWith('.test.js'))
+  // The compiled file of a source that is gone stays.
+  .filter(name => existsSync(join(folder, '../../../test/interop', name.replace(/js$/, 'ts'))))
   .filter(name => positionals.length === 0 || positionals.some(each => name.startsWith(each)))
 const has = (program: string) => spawnSync('sh', ['-c', `command -v ${program}`]).status === 0
 const rows = files.map(name => {

@@ -4,7 +4,7 @@ import { readFileSync } from 'node:fs'
 import { connect, type Socket } from 'node:net'
 import t, { type Test } from 'tap'
 import { createKey } from '../../src/db/api-keys.ts'
-import { start, untilHeard, type Process } from '../support/service.ts'
+import { start, type Process } from '../support/service.ts'
 import { stage } from '../support/stage.ts'
 
 t.setTimeout(600_000)
@@ -58,16 +58,18 @@ t.test('floods cost a bounded memory, and a producer with a key is served beside
       messageCode: 'test.plain',
       messageBody: { n: 1 }
     })
-    const { status } = await untilHeard(async () => {
+    const ask = async () => {
       const answer = await fetch(`${service.url}/tasks`, {
         method: 'POST',
         headers: { authorization: `Bearer ${key}`, 'content-type': 'application/json' },
         body
       })
-      await answer.arrayBuffer()
-      return answer
-    })
-    t.ok(status === 201 || status === 200, `a producer is served: ${status}`)
+      return { status: answer.status, said: await answer.text() }
+    }
+    let answer = await ask()
+    // It had no processor. No other refusal is repeated.
+    while (answer.said.includes('the process is overloaded')) answer = await ask()
+    t.match(answer, { status: 201 }, 'a producer is served')
   }
   for (let n = 0; n < 20; n++) await served()
   const before = residentMb(service.pid)

@@ -2,6 +2,7 @@
 import t from 'tap'
 import { call, eachOf, settled, start, type Answer } from '../support/service.ts'
 import { numbered, stage, taken, tally } from '../support/stage.ts'
+import { stopwatch } from '../support/stopwatch.ts'
 import { until } from '../support/until.ts'
 
 t.setTimeout(600_000)
@@ -22,9 +23,11 @@ t.test('a pause holds in every process and over a restart, and costs no try', as
 
   // A process may learn of the pause a second late. Until then its deliveries are still sent, or handed back.
   let probes = 0
+  const began = stopwatch(t)
   await until('the other process has heard of it', async () =>
     waits(await taken(there.url, `probe-${probes++}`))
   )
+  t.ok(began() < 10_000, `after ${began()} ms`)
   const tasks = numbered('paused', 60)
   const answers = await eachOf(tasks, taskNo =>
     taken(Number(taskNo.slice(7)) % 2 === 0 ? here.url : there.url, taskNo)
