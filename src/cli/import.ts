@@ -52,9 +52,8 @@ export async function run(args: string[]): Promise<void> {
   }
 }
 
-/** Codes of mysql2 for a connection that is lost or cannot begin, and of TLS. None comes from a statement. */
-const isOfConnection =
-  /^(PROTOCOL|HANDSHAKE|ERR_SSL|ERR_TLS|CERT|CRL|UNABLE_TO)_|^(EPROTO|HOSTNAME_MISMATCH)$|SELF_SIGNED_CERT/
+/** Codes of mysql2 for a connection that is lost or cannot begin. None comes from a statement. */
+const isOfConnection = /^(PROTOCOL|HANDSHAKE)_/
 
 function reasonOf(err: unknown): string {
   const { message, code } = err as NodeJS.ErrnoException
