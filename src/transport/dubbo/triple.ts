@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto'
 import { redact } from '../../domain/redact.ts'
 import type { Outcome } from '../../domain/types.ts'
-import { at, type Broker, chosen } from '../broker.ts'
+import { at, type Broker, chosen, rotated } from '../broker.ts'
 import { exchanges, headersOf } from '../http/client.ts'
 import { failed, failureOf } from '../failure.ts'
 import type { Accepted, Transport, TransportDeps } from '../types.ts'
@@ -64,10 +64,9 @@ export function dubboTransport({ guard, brokers, log }: TransportDeps): Transpor
       if (typeof headers === 'string') return failed(`bad_request: ${headers}`)
 
       const due = performance.now() + context.timeoutMs
-      const first = turn++
       let outcome: Outcome = failed('connect_timeout')
-      for (let n = 0; n < broker.hosts.length; n++) {
-        const host = at(broker.hosts[(first + n) % broker.hosts.length] ?? { host: '', port: 0 })
+      for (const [n, place] of rotated(broker.hosts, turn++).entries()) {
+        const host = at(place)
         const url = `http${broker.tls ? 's' : ''}://${host}/${request.service}/${request.method}`
         if (!URL.canParse(url))
           return failed(`bad_request: the broker ${broker.name} has an invalid host name`)
