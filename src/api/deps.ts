@@ -122,7 +122,7 @@ export interface ApiDeps {
   /** By sha256 in lower case hex. Null: unknown or revoked. */
   findKey(hash: string): Promise<ApiKey | null>
   ready(): Promise<{ ok: boolean; checks: Record<string, string> }>
-  /** Seconds until the caller may retry, while the process is full. */
+  /** No room for another task now. */
   isFull(): boolean
   /** The database's time as far as this process knows it. The host's clock may be wrong. */
   now(): Date

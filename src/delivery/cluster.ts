@@ -1,5 +1,5 @@
 import { readCluster, type SetLimits } from '../db/cluster.ts'
-import { type Sql } from '../db/pool.ts'
+import type { Sql } from '../db/pool.ts'
 import { lowWater } from './low-water.ts'
 
 /** The state of the other processes and of the database, at most about a second old. */

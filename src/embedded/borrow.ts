@@ -1,9 +1,9 @@
 import { connect, isInfrastructure, type Client } from '../db/pool.ts'
 import { runPostmaster, stopPostmaster, urlOf, type Postmaster } from './postmaster.ts'
-import { lock } from './start.ts'
+import { holderLock } from './start.ts'
 
 // Any fixed number does. Each command has a shared lock.
-const commands = lock + 1
+const commandsLock = holderLock + 1
 
 export interface Borrowed {
   url: string
@@ -25,7 +25,7 @@ export async function borrowEmbedded(dataDir: string): Promise<Borrowed> {
       onnotice: () => {}
     })
     try {
-      await sql`select pg_advisory_lock_shared(${commands})`
+      await sql`select pg_advisory_lock_shared(${commandsLock})`
       let left: Promise<void> | undefined
       return { url: urlOf(postmaster), leave: () => (left ??= leave(sql, postmaster, dataDir)) }
     } catch (err) {
@@ -37,9 +37,9 @@ export async function borrowEmbedded(dataDir: string): Promise<Borrowed> {
 
 async function leave(sql: Client, { pid }: Postmaster, dataDir: string): Promise<void> {
   try {
-    await sql`select pg_advisory_unlock_shared(${commands})`
+    await sql`select pg_advisory_unlock_shared(${commandsLock})`
     const [row] = await sql<{ isUnused: boolean }[]>`
-      select pg_try_advisory_lock(${commands}) and pg_try_advisory_lock(${lock}) as "isUnused"`
+      select pg_try_advisory_lock(${commandsLock}) and pg_try_advisory_lock(${holderLock}) as "isUnused"`
     // The locks are kept until PostgreSQL is ending: no process may take over one that is about to end.
     const stopping = row?.isUnused ? stopPostmaster({ pid, dataDir }) : undefined
     await sql.end({ timeout: 1 })

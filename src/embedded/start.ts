@@ -19,7 +19,7 @@ export interface Embedded {
 }
 
 /** The advisory lock of its holder. Any fixed number does. */
-export const lock = 1_095_976_779
+export const holderLock = 1_095_976_779
 
 /**
  * A real PostgreSQL under `dataDir`, for this process alone. Its holder has an advisory lock in that PostgreSQL, on a
@@ -85,7 +85,7 @@ async function hold(postmaster: Postmaster, dataDir: string): Promise<(() => Pro
     connection: { application_name: `ackbox holder ${process.pid}` }
   })
   const take = async () => {
-    const [row] = await sql<{ taken: boolean }[]>`select pg_try_advisory_lock(${lock}) as taken`
+    const [row] = await sql<{ taken: boolean }[]>`select pg_try_advisory_lock(${holderLock}) as taken`
     return row?.taken === true
   }
   const release = async () => {
@@ -111,7 +111,7 @@ async function hold(postmaster: Postmaster, dataDir: string): Promise<(() => Pro
 async function findHolder(sql: Client): Promise<number | undefined> {
   const [row] = await sql<{ name: string }[]>`
     select application_name as name from pg_locks join pg_stat_activity using (pid)
-    where locktype = 'advisory' and classid = 0 and objid = ${lock} and granted limit 1`
+    where locktype = 'advisory' and classid = 0 and objid = ${holderLock} and granted limit 1`
   return row && (Number(/\d+$/.exec(row.name)?.[0]) || undefined)
 }
 
