@@ -41,7 +41,7 @@ import { serializerCompiler, validatorCompiler, type App, type Typed } from './t
 import { uiRoutes } from './ui.ts'
 import { Problem, Unavailable } from '../runtime/errors.ts'
 
-/** The HTTP API over `deps`, ready to `listen` or `inject`. Closing it first answers waiting callers. `more` adds routes. */
+/** The HTTP API over `deps`, ready to `listen` or `inject`. `more` adds routes. */
 export async function buildApp(
   deps: ApiDeps,
   more?: (app: App) => void,

@@ -1,6 +1,7 @@
 import { readFileSync } from 'node:fs'
 import type { IncomingMessage, Server, ServerResponse } from 'node:http'
 import type { Socket } from 'node:net'
+import type { FastifyRequest } from 'fastify'
 import { addressGroup } from './address.ts'
 import type { ApiLog } from './deps.ts'
 
@@ -275,5 +276,20 @@ export function connectionLimiter(
       })
       if (connection.held.length === 1) socket.pause()
     }
+  }
+}
+
+/** Awaits `wait`, whose signal aborts when the client closes its connection. */
+export async function whileConnected<Result>(
+  { raw: { socket } }: FastifyRequest,
+  wait: (signal: AbortSignal) => Promise<Result>
+): Promise<Result> {
+  const leave = new AbortController()
+  const gone = (): void => leave.abort()
+  socket.once('close', gone)
+  try {
+    return await wait(leave.signal)
+  } finally {
+    socket.off('close', gone)
   }
 }

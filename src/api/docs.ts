@@ -1,12 +1,10 @@
-import { hash } from 'node:crypto'
-import { readdirSync, readFileSync } from 'node:fs'
-import { extname } from 'node:path'
 import helmet from '@fastify/helmet'
 import swagger from '@fastify/swagger'
 import swaggerUi from '@fastify/swagger-ui'
 import type { RouteHandlerMethod } from 'fastify'
 import { jsonSchemaTransform, jsonSchemaTransformObject } from 'fastify-type-provider-zod'
 import { version } from '../runtime/package.ts'
+import { readFiles, sendFile, type StaticFile } from './static-files.ts'
 import { taskAnswers } from './answer-examples.ts'
 import { opsAnswers } from './answer-examples-ops.ts'
 import type { App } from './typed.ts'
@@ -71,7 +69,7 @@ export async function docs(app: App): Promise<void> {
       // Only the proxy in front knows whether there is TLS.
       hsts: false
     })
-    const files = readFiles()
+    const files = readFiles(new URL('static/', import.meta.resolve('@fastify/swagger-ui')))
     pages.addHook('onRoute', route => {
       if (route.url === '/docs/static/*') route.handler = fromMemory(files)
       if (route.url === '/docs/json') route.handler = described
@@ -94,40 +92,12 @@ export async function docs(app: App): Promise<void> {
   app.get('/openapi.json', { schema: { hide: true } }, described)
 }
 
-interface File {
-  bytes: Buffer
-  type: string
-  etag: string
-}
-
-const types: Record<string, string> = {
-  '.css': 'text/css; charset=utf-8',
-  '.html': 'text/html; charset=utf-8',
-  '.js': 'application/javascript; charset=utf-8',
-  '.json': 'application/json; charset=utf-8',
-  '.png': 'image/png',
-  '.svg': 'image/svg+xml'
-}
-
-/** The files of Swagger UI, 2.5 MB, by name. */
-function readFiles(): Map<string, File> {
-  const folder = new URL('static/', import.meta.resolve('@fastify/swagger-ui'))
-  const files = readdirSync(folder).map((name): [string, File] => {
-    const bytes = readFileSync(new URL(name, folder))
-    const type = types[extname(name)] ?? 'application/octet-stream'
-    return [name, { bytes, type, etag: `"${hash('sha256', bytes, 'base64url').slice(0, 22)}"` }]
-  })
-  return new Map(files)
-}
-
 /** The plugin would open a file for each request, and keep it open until the answer is read. */
-function fromMemory(files: Map<string, File>): RouteHandlerMethod {
+function fromMemory(files: Map<string, StaticFile>): RouteHandlerMethod {
   return (request, reply) => {
     const file = files.get((request.params as { '*': string })['*'])
     if (!file) throw new Problem('NOT_FOUND')
-    void reply.header('etag', file.etag).header('cache-control', 'public, max-age=0')
-    if (request.headers['if-none-match']?.includes(file.etag)) return reply.code(304).send()
-    return reply.type(file.type).send(file.bytes)
+    return sendFile(request, reply.header('cache-control', 'public, max-age=0'), file)
   }
 }
 

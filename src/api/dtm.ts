@@ -6,8 +6,9 @@ import { uuidv7 } from '../domain/ids.ts'
 import { dtmCode, dtmTaskNo, targetOf, wrongHeaders, type DtmBody, type DtmTargets } from '../handler/dtm.ts'
 import { Problem } from '../runtime/errors.ts'
 import type { TaskRequest } from '../delivery/accept.ts'
-import { callerOf, mayUse, type Caller } from './auth.ts'
+import { callerOf, mayUse, ownerOf, type Caller } from './auth.ts'
 import { fit, readBody } from './body.ts'
+import { whileConnected } from './connections.ts'
 import type { ApiDeps } from './deps.ts'
 import { ended } from './half.ts'
 import { refuseOverload, unlessOverloaded } from './overload.ts'
@@ -245,23 +246,18 @@ async function isDone(
   deps: ApiDeps,
   caller: Caller,
   { gid, steps, request_timeout: patience }: Message,
-  { raw }: FastifyRequest
+  request: FastifyRequest
 ): Promise<boolean> {
   const until = performance.now() + Math.min(patience || 8, 30) * 800
-  const leave = new AbortController()
-  const gone = () => leave.abort()
-  raw.socket.once('close', gone)
-  try {
+  return whileConnected(request, async signal => {
     for (const [at] of (steps ?? []).entries()) {
       const taskNo = dtmTaskNo(gid, String(at + 1).padStart(2, '0'))
       const leftMs = Math.max(0, until - performance.now())
-      const task = await deps.waitTask(taskNo, caller.name, leftMs, leave.signal, caller.messageCodes)
+      const task = await deps.waitTask(taskNo, ownerOf(deps, request), leftMs, signal, caller.messageCodes)
       if (task === 'busy' || task?.status !== 'HANDLED') return false
     }
     return true
-  } finally {
-    raw.socket.off('close', gone)
-  }
+  })
 }
 
 /** A problem in a form that DTM clients understand: 409 is their FAILURE, and no other answer contains that word. */

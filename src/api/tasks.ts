@@ -2,6 +2,7 @@ import type { TaskView } from '../db/views.ts'
 import type { FastifyReply, FastifyRequest } from 'fastify'
 import { readTaskRequest, countRefused, knownAmong, traceparentOf } from './task-request.ts'
 import { codesFor } from './access.ts'
+import { whileConnected } from './connections.ts'
 import { acceptedTask } from './problem.ts'
 import { acceptBatch } from './batch.ts'
 import { callerOf, mayUse, ownerOf, type Caller } from './auth.ts'
@@ -108,7 +109,7 @@ export function taskRoutes(app: App, deps: ApiDeps): void {
       const caller = callerOf(request)
       const first = await visible(deps, caller, taskNo)
       if (wait === undefined || !isOpen(first)) return sendTask(request, reply, first)
-      const task = await whileThere(request, signal =>
+      const task = await whileConnected(request, signal =>
         deps.waitTask(taskNo, ownerOf(deps, request), timeout * 1000, signal, caller.messageCodes)
       )
       if (task === 'busy') throw new Problem('TOO_MANY_WAITERS', '', { headers: { 'retry-after': '1' } })
@@ -168,30 +169,6 @@ export function taskRoutes(app: App, deps: ApiDeps): void {
       return sendJson(reply, await acceptBatch(deps, bytesOf(request.body), contextOf(request)))
     }
   )
-
-  // When the process stops, waiting callers get the current state.
-  const waiting = new Set<AbortController>()
-  app.addHook('preClose', done => {
-    for (const leave of waiting) leave.abort()
-    done()
-  })
-
-  async function whileThere<Result>(
-    request: FastifyRequest,
-    wait: (signal: AbortSignal) => Promise<Result>
-  ): Promise<Result> {
-    const leave = new AbortController()
-    const { socket } = request.raw
-    const gone = () => leave.abort()
-    waiting.add(leave)
-    socket.once('close', gone)
-    try {
-      return await wait(leave.signal)
-    } finally {
-      waiting.delete(leave)
-      socket.off('close', gone)
-    }
-  }
 }
 
 /** The task can still change: a half message that is not ended yet may still become HANDLED. */

@@ -1,25 +1,11 @@
-import { hash } from 'node:crypto'
-import { existsSync, readdirSync, readFileSync } from 'node:fs'
+import { existsSync } from 'node:fs'
 import { extname, join } from 'node:path'
-import { gzipSync } from 'node:zlib'
+import { pathToFileURL } from 'node:url'
 import type { FastifyReply, FastifyRequest } from 'fastify'
+import { readFiles, sendFile, type StaticFile } from './static-files.ts'
 import type { App } from './typed.ts'
 import { Problem } from '../runtime/errors.ts'
 import { packageRoot } from '../runtime/package.ts'
-
-interface File {
-  bytes: Buffer
-  gzipped: Buffer
-  type: string
-  etag: string
-}
-
-const types: Record<string, string> = {
-  '.html': 'text/html; charset=utf-8',
-  '.js': 'text/javascript; charset=utf-8',
-  '.css': 'text/css; charset=utf-8',
-  '.svg': 'image/svg+xml'
-}
 
 /** No inline script and no inline style: foreign text that gets into the page through a bug of ours has no effect. */
 const policy = [
@@ -35,14 +21,11 @@ const policy = [
   "trusted-types 'none'"
 ].join('; ')
 
-/** Weight 0 refuses it (RFC 9110, 12.5.3). */
-const acceptsGzip = /\bgzip\b(?!\s*;\s*q=0(?:\.0*)?\s*(?:,|$))/
-
 /** The dashboard: files that `npm run build` made, from memory. Its pages are paths under /ui, all answered with one document. */
 export function uiRoutes(app: App): void {
-  const folder = join(packageRoot, 'dist/ui')
-  const files = existsSync(folder) ? readFiles(folder) : new Map<string, File>()
-  const send = (request: FastifyRequest, reply: FastifyReply): FastifyReply => {
+  const folder = join(packageRoot, 'dist/ui/')
+  const files = existsSync(folder) ? readFiles(pathToFileURL(folder)) : new Map<string, StaticFile>()
+  const send = (request: FastifyRequest, reply: FastifyReply): Promise<FastifyReply> => {
     const path = (request.params as { '*'?: string })['*'] ?? ''
     const file = files.get(path) ?? (extname(path) === '' ? files.get('index.html') : undefined)
     if (!file)
@@ -54,15 +37,9 @@ export function uiRoutes(app: App): void {
       'cross-origin-opener-policy': 'same-origin',
       'cross-origin-resource-policy': 'same-origin',
       'permissions-policy': 'camera=(), geolocation=(), microphone=()',
-      'cache-control': 'no-cache',
-      vary: 'accept-encoding',
-      etag: file.etag
+      'cache-control': 'no-cache'
     })
-    if (request.headers['if-none-match']?.includes(file.etag)) return reply.code(304).send()
-    void reply.type(file.type)
-    return acceptsGzip.test(request.headers['accept-encoding'] ?? '')
-      ? reply.header('content-encoding', 'gzip').send(file.gzipped)
-      : reply.send(file.bytes)
+    return sendFile(request, reply, file)
   }
   const hidden = { schema: { hide: true } }
   // `/?lang=zh` keeps its query.
@@ -71,16 +48,4 @@ export function uiRoutes(app: App): void {
   app.get('/', hidden, redirect)
   app.get('/ui', hidden, redirect)
   app.get('/ui/*', hidden, send)
-}
-
-function readFiles(folder: string): Map<string, File> {
-  return new Map(
-    readdirSync(folder)
-      .filter(name => extname(name) in types)
-      .map((name): [string, File] => {
-        const bytes = readFileSync(join(folder, name))
-        const etag = `"${hash('sha256', bytes, 'base64url').slice(0, 22)}"`
-        return [name, { bytes, gzipped: gzipSync(bytes), type: types[extname(name)] ?? '', etag }]
-      })
-  )
 }

@@ -1,3 +1,4 @@
+import { gunzipSync } from 'node:zlib'
 import { scopes } from '../../src/db/api-keys.ts'
 import t, { type Test } from 'tap'
 import { api, inject } from './fake.ts'
@@ -147,6 +148,11 @@ t.test('the pages run no script and no style but their own, wherever they are as
     t.equal(plain.headers['content-encoding'], undefined, 'weight 0 refuses gzip')
   }
   t.ok(bytes > 10_000 && bytes <= 120 * 1_024, `${bytes} bytes in all`)
+  const bundle = '/docs/static/swagger-ui-bundle.js'
+  const whole = await app.inject(bundle)
+  const packed = await app.inject({ url: bundle, headers: { 'accept-encoding': 'gzip' } })
+  t.match(packed, { statusCode: 200, headers: { 'content-encoding': 'gzip', vary: 'accept-encoding' } })
+  t.ok(gunzipSync(packed.rawPayload).equals(whole.rawPayload), 'Swagger UI arrives compressed, and whole')
   t.equal((await app.inject('/ui/nothing.js')).statusCode, 404)
   t.equal((await app.inject('/ui/..%2f..%2fpackage.json')).statusCode, 404)
 })

@@ -13,6 +13,7 @@ import {
   anyOf,
   atATime,
   inHand,
+  keepTaking,
   laterMs,
   TooMuch,
   type InHand
@@ -20,7 +21,7 @@ import {
 import { sleep } from '../../runtime/repeat.ts'
 
 const durable = 'ackbox'
-const restMs = 1_000
+const waitMost = 1_000
 // A message that is neither acknowledged nor kept by then comes again.
 const ackWaitMs = 60_000
 // The interval for keeping a message. The ack wait of a consumer that the operator made may be far shorter than ours.
@@ -46,32 +47,27 @@ export const readReceipts: ReadReceipts = async (deps, takeReceipt, signal) => {
     })
   }
   signal.addEventListener('abort', cut, { once: true })
-  let trouble: string | undefined
   const hand = inHand()
   const ask = { most: atATime }
-  while (!signal.aborted) {
+  await keepTaking(deps.log, { broker: deps.broker.name }, waitMost, signal, async onReady => {
     try {
       const client = await link.client()
       const consumer = await consumerOf(client)
-      if (trouble !== undefined) deps.log.info({ broker: deps.broker.name }, 'receipts.available')
-      trouble = undefined
+      onReady()
       await takeAll(consumer, client, takeReceipt, signal, hand, ask)
+      return undefined
     } catch (error) {
-      if (signal.aborted) break
       if (error instanceof TooMuch) {
         // Fewer at a time now, and more again after each successful fetch.
         ask.most = Math.max(1, ask.most >> 2)
         if (link.current) link.drop(link.current)
       }
-      const { reason } = error instanceof Failure ? error.outcome : consumerFailure(error)
-      // The link itself logs that the broker is away.
-      if (trouble === undefined && !(error instanceof Failure)) {
-        deps.log.warn({ broker: deps.broker.name, reason }, 'receipts.unavailable')
-        trouble = reason
-      }
-      await sleep(restMs, signal)
+      if (!(error instanceof Failure)) return consumerFailure(error).reason
+      // The link logs that the broker is away.
+      await sleep(waitMost, signal)
+      return undefined
     }
-  }
+  })
   over.abort()
   link.close()
 }

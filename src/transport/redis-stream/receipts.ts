@@ -12,7 +12,7 @@ import {
   atATime,
   takeUntilDone,
   inHand,
-  laterMs,
+  keepTaking,
   type InHand
 } from '../receipts.ts'
 import { opener, outcomeOf, type RedisConnection } from './connection.ts'
@@ -25,6 +25,7 @@ const consumer = `${hostname()}-${process.pid}`
 const restMs = 250
 /** An entry that is not acknowledged for this time is read again: its process is gone. */
 const idleMs = 60_000
+const waitMost = 1_000
 // The time after an abort for the receipts being handled.
 const finishMs = 500
 /** A receipt has a body and a few headers. */
@@ -41,31 +42,28 @@ interface Entry {
  */
 export const readReceipts: ReadReceipts = async ({ broker, guard, log }, takeReceipt, signal) => {
   const way = link(broker, { guard, log }, opener(broker, { bytes: heldMost, items: itemsMost }))
-  let trouble: string | undefined
   const hand = inHand()
   const ask = { most: atATime }
-  while (!signal.aborted) {
+  await keepTaking(log, { broker: broker.name }, waitMost, signal, async onReady => {
     try {
       const connection = await way.client()
       await makeGroup(connection)
-      if (trouble !== undefined) log.info({ broker: broker.name }, 'receipts.available')
-      trouble = undefined
+      onReady()
       await takeAll(connection, takeReceipt, hand, signal, ask)
+      return undefined
     } catch (error) {
-      if (signal.aborted) break
       // The entries may have had more bytes than may be held: fewer at a time now, and more again after each successful read.
       ask.most = Math.max(1, ask.most >> 2)
       if (way.current) way.drop(way.current)
-      const outcome = outcomeOf(error)
-      const reason = outcome.kind === 'failed' ? outcome.reason : 'wrong_type: the key is not a stream'
-      // The link itself logs that the broker is away.
-      if (trouble === undefined && !(error instanceof Failure)) {
-        log.warn({ broker: broker.name, reason }, 'receipts.unavailable')
-        trouble = reason
+      if (error instanceof Failure) {
+        // The link logs that the broker is away.
+        await sleep(waitMost, signal)
+        return undefined
       }
-      await sleep(laterMs, signal)
+      const outcome = outcomeOf(error)
+      return outcome.kind === 'failed' ? outcome.reason : 'wrong_type: the key is not a stream'
     }
-  }
+  })
   way.close()
 }
 
