@@ -1,4 +1,4 @@
-import type { TaskView } from '../db/views.ts'
+import type { DeliveryView, TaskView } from '../db/views.ts'
 import type { ZodType } from 'zod'
 import { invalid } from './problem.ts'
 import { Problem } from '../runtime/errors.ts'
@@ -34,11 +34,25 @@ export function fitOptional<Schema extends ZodType>(
   return isEmpty ? undefined : fit(schema, readBody(body, 'plain').value)
 }
 
-/** The body is shown as the text that was posted: JSON.parse would change 1e400 or 1.0. */
-export function taskText(task: TaskView): string {
-  if (task.messageBody === undefined) return JSON.stringify(task)
-  const { messageBody, ...rest } = task
-  return `${JSON.stringify(rest).slice(0, -1)},"messageBody":${messageBody}}`
+/** The body and the data of receipts are shown as the texts that were posted: JSON.parse would change 1e400 or 1.0. */
+export function taskText({ messageBody, ...task }: TaskView): string {
+  const hasData = task.deliveries.some(one => one.receipts?.some(({ data }) => data !== undefined))
+  if (!hasData && messageBody === undefined) return JSON.stringify(task)
+  const deliveries = hasData ? `[${task.deliveries.map(deliveryText).join()}]` : undefined
+  const rest = deliveries === undefined ? task : { ...task, deliveries: undefined }
+  return withTexts(rest, { deliveries, messageBody })
+}
+
+function deliveryText({ receipts, ...delivery }: DeliveryView): string {
+  const texts = receipts?.map(({ data, ...receipt }) => withTexts(receipt, { data }))
+  return withTexts(delivery, { receipts: texts && `[${texts.join()}]` })
+}
+
+/** The JSON of an object with further members, whose values are JSON already. */
+function withTexts(object: object, texts: Record<string, string | undefined>): string {
+  let text = JSON.stringify(object).slice(0, -1)
+  for (const [name, value] of Object.entries(texts)) if (value !== undefined) text += `,"${name}":${value}`
+  return `${text}}`
 }
 
 export function tasksText({

@@ -214,7 +214,8 @@ function detailOf(detail: string): string {
     const chinese = detailOf(problem)
     return chinese === problem ? detail : `${chinese}，位于字节 ${at}`
   }
-  const known = chineseDetails[detail] ?? titles.get(detail)
+  const known =
+    (Object.hasOwn(chineseDetails, detail) ? chineseDetails[detail] : undefined) ?? titles.get(detail)
   if (known !== undefined) return known
   for (const [english, chinese] of chinesePatterns)
     if (english.test(detail)) return detail.replace(english, chinese)
@@ -229,7 +230,7 @@ export function wantsChinese(acceptLanguage: string | undefined): boolean {
   if (acceptLanguage === undefined || !/zh/i.test(acceptLanguage)) return false
   const ranges = acceptLanguage
     .split(',')
-    .map(each => /^\s*([a-z]+|\*)(?:-[\w-]*)?\s*(?:;\s*q=([\d.]+))?\s*$/i.exec(each))
+    .map(each => /^([a-z]+|\*)(?:-[\w-]*)?(?:\s*;\s*q=([\d.]+))?$/i.exec(each.trim()))
   const weightOf = (language: string): { weight: number; at: number } => {
     const weights = ranges.map(range =>
       range?.[1]?.toLowerCase() === language ? Math.min(1, Number(range[2] ?? 1)) : 0

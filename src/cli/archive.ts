@@ -4,7 +4,7 @@ import { statusWord } from '../db/views.ts'
 import { commandLine } from '../runtime/package.ts'
 import { findArchived, type Found } from '../service/archive.ts'
 import { environment, readConfig, type Config } from '../service/config.ts'
-import { readArguments, refuseSurplus, UsageError } from './arguments.ts'
+import { printable, readArguments, refuseSurplus, UsageError } from './arguments.ts'
 import { reportFailure, who, withDatabase } from './database.ts'
 
 export const help = `${commandLine('archive find TASKNO')} [--day 2026-10-24] [--json]
@@ -105,5 +105,5 @@ function shown({ file, archived }: Found): string {
         `    receipt ${text(row['created_at'])}  ${text(row['result'])}  ${text(row['reason'])}`.trimEnd()
       )
   }
-  return lines.join('\n')
+  return lines.map(printable).join('\n')
 }

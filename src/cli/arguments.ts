@@ -69,3 +69,7 @@ export function refuseSurplus(
   if (useless.length > 0)
     throw new UsageError(`${command} does not take ${useless.map(name => `--${name}`).join(', ')}\n\n${help}`)
 }
+
+/** Removes control characters: a downstream's text must not control the terminal. */
+// oxlint-disable-next-line eslint/no-control-regex -- the expression must match control characters to remove them
+export const printable = (text: string): string => text.replaceAll(/[\u0000-\u001f\u007f-\u009f]/g, ' ')

@@ -5,7 +5,7 @@ import { commandLine } from '../runtime/package.ts'
 import type { TaskView } from '../db/views.ts'
 import { readDemoKey } from '../demo/key.ts'
 import { environment } from '../service/config.ts'
-import { readUrl, UsageError } from './arguments.ts'
+import { printable, readUrl, UsageError } from './arguments.ts'
 import { openClient, type Client } from './client.ts'
 import { checkArguments, placeOf, readArguments, type Given } from './tasks/arguments.ts'
 import { sleep } from '../runtime/repeat.ts'
@@ -293,7 +293,3 @@ function showOperation({ id, state, redelivered, skipped, deliveries = {} }: Ope
 
 /** The most characters of an answer. GET /tasks/{taskNo} returns all that is stored. */
 const mostShown = 200
-
-/** Removes control characters: a downstream's text must not control the terminal. */
-// oxlint-disable-next-line eslint/no-control-regex -- the expression must match control characters to remove them
-const printable = (text: string): string => text.replaceAll(/[\u0000-\u001f\u007f-\u009f]/g, ' ')

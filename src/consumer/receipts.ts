@@ -23,11 +23,11 @@ export async function write(
 /** Ackbox refuses a receipt with a longer reason, and the delivery would wait for a receipt in vain. */
 const longestReason = 1_000
 
-/** Never ends in half a surrogate pair, which Ackbox refuses as JSON. */
+/** Half a surrogate pair and NUL are replaced: Ackbox refuses a receipt with either. */
 const shortened = ({ result, reason }: Receipt): Receipt =>
   reason === undefined
     ? { result }
-    : { result, reason: reason.slice(0, longestReason).replace(/[\uD800-\uDBFF]$/, '') }
+    : { result, reason: reason.slice(0, longestReason).replaceAll(/[\0\p{Surrogate}]/gu, '\uFFFD') }
 
 export interface SendOptions {
   consumer: string

@@ -78,8 +78,8 @@ export interface ReceiptView {
   attempt: number
   result: string
   reason?: string
-  /** As posted, parsed. */
-  data?: unknown
+  /** JSON, as posted. */
+  data?: string
   applied: boolean
   late: boolean
   remote?: string
@@ -251,7 +251,7 @@ export const receiptView = (row: typeof receipt.$inferSelect): ReceiptView => ({
   attempt: row.attempt,
   result: row.result,
   ...present('reason', row.reason),
-  ...present('data', row.data === null ? null : (JSON.parse(row.data) as unknown)),
+  ...present('data', row.data),
   applied: row.applied,
   late: row.late,
   ...present('remote', row.remote),

@@ -8,7 +8,7 @@ import { decide, isFirstTry, limitOf, triesOf, type Decision } from '../domain/r
 import type { Move } from '../domain/transitions.ts'
 import type { AttemptEnd } from '../domain/types.ts'
 import type { Transport } from '../transport/types.ts'
-import { redactRequestSecrets } from '../domain/redact.ts'
+import { redactEnd, redactRequestSecrets } from '../domain/redact.ts'
 import { attemptRow, moveOf, type Complete } from './complete.ts'
 import { postponed, inHookTime, LazyHookContext } from './hooks.ts'
 import type { Enqueuer } from './enqueue.ts'
@@ -184,7 +184,7 @@ async function makeAttempt(
     return
   }
   failpoint('execute.after_answer')
-  await conclude(deps, owned, ended, { startedAt, began }, unwritten)
+  await conclude(deps, owned, redactEnd(ended), { startedAt, began }, unwritten)
 }
 
 /** Decides on the outcome, writes both, and calls the handler's hook. `began` by performance.now. */

@@ -1,5 +1,5 @@
 // A callback token (domain/tokens.ts) and a signature of Standard Webhooks. The start of each is public, the rest is secret.
-import type { Outcome } from './types.ts'
+import type { AttemptEnd, Outcome } from './types.ts'
 
 const token = /(v1\.[A-Za-z0-9_-]{8}\.[0-9a-z]{1,9}\.[a-z][a-z0-9-]{0,31}\.[1-9][0-9]{0,9})\.[A-Za-z0-9_-]+/g
 // As sent, in JSON with escaped slashes, or percent-encoded.
@@ -42,8 +42,23 @@ export function redactBytes(bytes: Uint8Array): Uint8Array {
   return shown === text ? bytes : Buffer.from(shown, 'latin1')
 }
 
+/** The end of an attempt as it may be logged and traced: the reason may quote an answer, and so what was sent. */
+export function redactEnd(end: AttemptEnd): AttemptEnd {
+  if (!('reason' in end) && end.warning === undefined) return end
+  return {
+    ...end,
+    ...('reason' in end ? { reason: redact(end.reason) } : {}),
+    ...(end.warning === undefined ? {} : { warning: redact(end.warning) })
+  }
+}
+
 /** Names of headers and query parameters that hold credentials. */
 const login = /auth|cookie|token|secret|password|credential|api[-_]?key|^key$|^sig(?:nature)?$/i
+/** `Ocp-Apim-Subscription-Key`, `x-functions-key`, `accessKey`: but many keys that end like this only order or group messages. */
+const isCredential = (name: string): boolean =>
+  login.test(name) ||
+  /signature|passw|pwd/i.test(name) ||
+  (/key$/i.test(name) && !/idempot|order|partition|routing|message|dedup|sort|cache|biz/i.test(name))
 /** A shorter value is not treated as a secret: it would match in every answer. */
 const shortest = 8
 
@@ -139,7 +154,7 @@ function secretsOf(request: unknown): string[] {
   for (const named of [headers, attachments, queryOf(url)]) {
     if (typeof named !== 'object' || named === null) continue
     for (const [name, value] of Object.entries(named)) {
-      if (typeof value !== 'string' || !login.test(name)) continue
+      if (typeof value !== 'string' || !isCredential(name)) continue
       for (const secret of [value, value.replace(scheme, '')])
         for (const written of formsOf(secret)) found.add(written)
     }
@@ -159,9 +174,7 @@ function formsOf(secret: string): string[] {
 export const secretSettings = (settings: Readonly<Record<string, string | undefined>>): string[] =>
   longestFirst(
     new Set(
-      Object.entries(settings).flatMap(([name, value = '']) =>
-        login.test(name) || /key$/i.test(name) ? formsOf(value) : []
-      )
+      Object.entries(settings).flatMap(([name, value = '']) => (isCredential(name) ? formsOf(value) : []))
     )
   )
 

@@ -1,9 +1,43 @@
 import t from 'tap'
+import type { DeliveryView } from '../../src/db/views.ts'
+import { taskText } from '../../src/api/body.ts'
 import { api } from './fake.ts'
 
 const task = (taskNo: string, body: string) =>
   `{"taskNo":"${taskNo}","messageCode":"order.paid","messageBody":${body}}`
 const nested = (depth: number) => '['.repeat(depth) + ']'.repeat(depth)
+
+t.test('the data of a receipt is shown as its own text too, and the rest of the task as ever', async t => {
+  const receipt = { attempt: 1, result: 'HANDLED', applied: true, late: false, createdAt: 'now' }
+  const delivery: DeliveryView = {
+    downstream: 'warehouse',
+    status: 'HANDLED',
+    attempt: 1,
+    triesLeft: 9,
+    updatedAt: 'now'
+  }
+  const data = '{ "stockId": 1234567890123456789, "n": 1e400 }'
+  const rest = {
+    taskNo: 'one',
+    messageCode: 'order.paid',
+    sceneType: '',
+    status: 'HANDLED',
+    createdAt: 'now',
+    createdBy: 'shop'
+  } as const
+  const text = taskText({
+    ...rest,
+    messageBody: '1.0',
+    deliveries: [{ ...delivery, receipts: [receipt, { ...receipt, data }] }, delivery]
+  })
+  t.ok(text.includes(`"data":${data}`), text)
+  t.ok(text.endsWith(',"messageBody":1.0}'), text)
+  t.same(JSON.parse(text.replace(data, '7')), {
+    ...rest,
+    messageBody: 1,
+    deliveries: [{ ...delivery, receipts: [receipt, { ...receipt, data: 7 }] }, delivery]
+  })
+})
 
 t.test('a messageBody that can be carried unchanged is accepted, kept and shown as its own text', async t => {
   const { post, app, stored } = await api(t)

@@ -323,9 +323,10 @@ async function stories(t: Test, bank: Bank): Promise<void> {
     const most = 'x'.repeat(999)
     t.match(
       await failing(new Refuse(`${most}💸`)),
-      { result: 'FAILED', reason: most },
+      { result: 'FAILED', reason: `${most}\ufffd` },
       'no half of a character'
     )
+    t.match(await failing(new Refuse('bad byte \0, cut \ud83d')), { reason: 'bad byte \ufffd, cut \ufffd' })
     const { reason, result } = (await failing(new Error('hunter2'))) as { reason?: string; result: string }
     t.same([result, reason], ['RETRY', undefined])
     t.equal((await bank.granted()) - before, 0)

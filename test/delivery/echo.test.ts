@@ -3,8 +3,29 @@ import { createServer } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import t from 'tap'
 import { guard } from '../../src/transport/egress/guard.ts'
+import type { Transport } from '../../src/transport/types.ts'
 import { httpTransport } from '../../src/transport/http/http.ts'
 import { setup } from '../support/setup.ts'
+
+t.test('the log does not show the proofs either: the reason of a failure may quote them', async t => {
+  let proof = ''
+  const transport: Transport = {
+    name: 'quoting',
+    send: async (_request, { headers }) => {
+      const { 'ackbox-callback-token': token = '' } = headers('')
+      proof = token.slice(token.lastIndexOf('.') + 1)
+      return { kind: 'failed', reason: `no place for ${token}`, warning: `and ${token}` }
+    },
+    close: async () => {}
+  }
+  const { post, read, quiet, logged } = await setup(t, { transport, downstream: { needCallback: true } })
+  const taskNo = await post()
+  await quiet()
+  t.ok(proof.length > 40)
+  t.match(logged('attempt.done')[0], { reason: /no place for v1.*\[masked\]$/, warning: /\[masked\]$/ })
+  for (const shown of [logged('attempt.done'), await read(taskNo)])
+    t.notMatch(JSON.stringify(shown), new RegExp(proof))
+})
 
 t.test('a downstream that echoes all it got does not make us show the proofs that we sent', async t => {
   const sent: string[] = []

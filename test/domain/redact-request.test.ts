@@ -154,6 +154,29 @@ t.test('the end of a cut reason goes, as far as it may be a part of a login of s
   t.end()
 })
 
+t.test('a key for access is a credential in whatever word it ends, and a key that only orders is not', t => {
+  const secret = 's3cr3t-0f-the-hook'
+  const shown = (name: string) =>
+    redactRequestSecrets({ kind: 'failed', reason: `it was ${secret}` }, { headers: { [name]: secret } })
+  for (const name of [
+    'Ocp-Apim-Subscription-Key',
+    'x-functions-key',
+    'X-Access-Key',
+    'accessKey',
+    'X-Signature',
+    'x-pwd'
+  ])
+    t.match(shown(name), { reason: 'it was [masked]' }, name)
+  for (const name of ['idempotency-key', 'Idempotency-Key', 'x-ordering-key', 'partitionKey', 'x-monkey-id'])
+    t.match(shown(name), { reason: `it was ${secret}` }, name)
+  const query = redactRequestSecrets(
+    { kind: 'failed', reason: secret },
+    { url: `https://a/?subscription-key=${secret}` }
+  )
+  t.match(query, { reason: '[masked]' })
+  t.end()
+})
+
 t.test('300 kB made to be slow are masked at once', t => {
   const request = { headers: { authorization: 'Bearer s3cr3t-0f-the-hook' } }
   for (const unit of [

@@ -370,8 +370,8 @@ def asked_about(headers):
 
 
 def shortened(reason):
-    """Ackbox refuses a receipt whose reason has more than 1,000 characters, counted in UTF-16. A surrogate pair is not split."""
-    return reason.encode("utf-16-le", "surrogatepass")[:2000].decode("utf-16-le", "ignore")
+    """Ackbox refuses a receipt whose reason has more than 1,000 characters, counted in UTF-16, or that has NUL or half a surrogate pair."""
+    return reason.encode("utf-16-le", "surrogatepass")[:2000].decode("utf-16-le", "ignore").replace("\0", "\ufffd")
 
 
 def is_in_transaction(connection):

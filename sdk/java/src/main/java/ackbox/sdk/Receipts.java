@@ -1,5 +1,6 @@
 package ackbox.sdk;
 
+import java.nio.charset.StandardCharsets;
 import java.sql.Connection;
 import java.sql.PreparedStatement;
 import java.sql.ResultSet;
@@ -46,11 +47,10 @@ public final class Receipts implements Runnable {
         receipt);
   }
 
-  /** Of a longer reason Ackbox refuses the receipt. Never half a character: that is no JSON text for Ackbox. */
-  private static String shortened(String reason) {
-    if (reason.length() <= LONGEST_REASON) return reason;
-    boolean isHalf = Character.isHighSurrogate(reason.charAt(LONGEST_REASON - 1));
-    return reason.substring(0, isHalf ? LONGEST_REASON - 1 : LONGEST_REASON);
+  /** Ackbox refuses the receipt if its reason is longer, or has NUL or half a surrogate pair. UTF-8 has no halves: they become question marks. */
+  static String shortened(String reason) {
+    String cut = reason.substring(0, Math.min(reason.length(), LONGEST_REASON)).replace('\0', '\uFFFD');
+    return new String(cut.getBytes(StandardCharsets.UTF_8), StandardCharsets.UTF_8);
   }
 
   /** Sends receipts until the thread is interrupted. Any number of processes may run it. */
