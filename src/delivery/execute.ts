@@ -29,8 +29,8 @@ export interface SlotLimiter {
   tryTake(): boolean
   /** Resolves when a delivery may start, in the order of the calls. Rejects with the signal's reason. */
   take(signal: AbortSignal): Promise<void>
-  /** A delivery with a slot has ended. */
-  free(): void
+  /** A delivery with a slot has ended. `isUnused`: nothing was sent, and the next delivery may have its place in the rate. */
+  free(isUnused?: boolean): void
 }
 
 /** Called for each ended attempt, if tracing is on. */
@@ -176,7 +176,7 @@ async function makeAttempt(
     owned = ownedOf(deps, confirmed instanceof Promise ? await confirmed : confirmed, downstream)
     ended = owned && (await send(deps, owned))
   } finally {
-    limiter.free()
+    limiter.free(!ended || 'name' in ended)
   }
   if (!owned || !ended) return
   if ('name' in ended) {

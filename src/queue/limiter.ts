@@ -135,9 +135,10 @@ export function limiter(options: LimiterOptions): Limiter {
         grant()
       })
     },
-    free() {
+    free(isUnused) {
       if (inUse === 0) throw new Error('free() without take()')
       inUse--
+      if (isUnused) bucket?.giveBack()
       pace.freed++
       if (waiting > 0) grant()
     },
@@ -187,6 +188,9 @@ function tokens(perSecond: number, share: () => number, now: () => number) {
     },
     spend() {
       saved -= 1
+    },
+    giveBack() {
+      saved += 1
     }
   }
 }

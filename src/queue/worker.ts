@@ -2,7 +2,7 @@ import type { Logger } from '../runtime/logger.ts'
 import { setMaxListeners } from 'node:events'
 import { setImmediate as turn } from 'node:timers/promises'
 import type { Backend, DeliveryRef, JobConsumer, ReceivedJob } from './backend.ts'
-import type { QueueDownstream } from './job-queue.ts'
+import type { Limits } from './prefetch-window.ts'
 import { waitAtMost } from '../runtime/with-timeout.ts'
 import { sleep } from '../runtime/repeat.ts'
 import { reasonOf } from '../runtime/errors.ts'
@@ -12,9 +12,16 @@ export interface Job {
   deliveries: DeliveryRef[]
 }
 
+/** A downstream of a worker. The limits are read before each job: an operator may change them. */
+interface WorkerDownstream extends Limits {
+  name: string
+  /** This process's share of the limits. By default all. */
+  share?: () => number
+}
+
 interface WorkersOptions {
   backend: Backend
-  downstreams: QueueDownstream[]
+  downstreams: WorkerDownstream[]
   /** Resolves when each delivery of the job has a slot or was released, at the latest when the lease ends. */
   run: (job: Job) => Promise<void>
   /** Resolves when this process may take jobs for it, or when the signal aborts. */
@@ -41,7 +48,14 @@ export async function runWorkers(options: WorkersOptions): Promise<void> {
   await Promise.all(options.downstreams.map(downstream => pull(options, downstream)))
 }
 
-async function pull(options: WorkersOptions, downstream: QueueDownstream) {
+/**
+ * The deliveries that a process may hold because of a rate limit: what starts within an eighth of a lease. More would wait so long
+ * for its slot that too little of its lease is left, again and again, and would never be sent.
+ */
+const ratedMost = ({ perSecond = Infinity, leaseMs, share = () => 1 }: WorkerDownstream): number =>
+  Math.max(1, (perSecond * share() * leaseMs) / 8_000)
+
+async function pull(options: WorkersOptions, downstream: WorkerDownstream) {
   const { backend, log, signal } = options
   const queue = downstream.name
   const trouble = logOnce(log, queue)
@@ -51,7 +65,10 @@ async function pull(options: WorkersOptions, downstream: QueueDownstream) {
   let held = 0
 
   // Always two jobs, so that one is loaded while the deliveries of the other wait for slots.
-  const full = () => running.size >= mostJobs || (running.size >= 2 && held >= downstream.concurrency)
+  const full = () =>
+    running.size >= mostJobs ||
+    (running.size >= 2 && held >= downstream.concurrency) ||
+    held >= ratedMost(downstream)
 
   while (!signal.aborted) {
     if (full()) {

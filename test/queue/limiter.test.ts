@@ -104,6 +104,18 @@ t.test('no second sees more starts than perSecond, and in the long run nearly as
   }
 })
 
+t.test('a slot in which nothing was sent gives its place in the rate to the next', async t => {
+  const limit = limiter({ concurrency: 2, perSecond: 1, share: alone, now: () => 0 })
+  for (let n = 0; n < 20; n++) {
+    t.ok(limit.tryTake())
+    t.notOk(limit.tryTake(), 'one a second')
+    limit.free(true)
+  }
+  t.ok(limit.tryTake())
+  limit.free()
+  t.notOk(limit.tryTake(), 'one was sent')
+})
+
 t.test('a rate limit wakes by itself, in order, and counts with the share', async t => {
   const limit = limiter({ concurrency: 10, perSecond: 100, share: () => 0.5 })
   const began = performance.now()

@@ -64,3 +64,45 @@ t.test('a stop while the consumer is opened does not wait for a job', async t =>
   })
   t.equal(takes, 0)
 })
+
+t.test('a process holds no more than its rate can start within an eighth of a lease', async t => {
+  const held = async (perSecond: number | undefined, share?: number) => {
+    const stop = new AbortController()
+    let taken = 0
+    const consumer: JobConsumer = {
+      take: async () => ({ deliveries: [[String(++taken), 1]], done: async () => {} }),
+      interrupt: async () => {},
+      close: async () => {}
+    }
+    const running: (() => void)[] = []
+    const ended = runWorkers({
+      backend: { consumer: async () => consumer } as Partial<Backend> as Backend,
+      downstreams: [
+        {
+          ...downstream('shop', { leaseMs: 20_000, ...(perSecond !== undefined && { perSecond }) }),
+          ...(share !== undefined && { share: () => share })
+        }
+      ],
+      run: () => new Promise(resolve => running.push(resolve)),
+      log: recordingLog().log,
+      signal: stop.signal
+    })
+    let before = -1
+    while (taken > before) {
+      before = taken
+      for (let n = 0; n < 10; n++) await new Promise(resolve => setImmediate(resolve))
+    }
+    stop.abort()
+    for (const end of running) end()
+    // A job that is taken while the signal aborts still runs.
+    const rest = setInterval(() => running.forEach(end => end()))
+    await ended
+    clearInterval(rest)
+    return before
+  }
+  t.equal(await held(undefined), 16)
+  t.equal(await held(1), 3)
+  t.equal(await held(2, 0.5), 3)
+  t.equal(await held(0.1), 1)
+  t.equal(await held(100), 16)
+})
