@@ -7,7 +7,7 @@ import { producerMutants } from './producers/mutants.ts'
 export const mutants: Record<string, Mutant> = {
   'answer-before-commit': {
     description: 'the POST is answered while its commit is still under way',
-    file: 'src/delivery/accept.js',
+    file: 'src/delivery/write-tasks.js',
     from: 'return orUnavailable(deps.cluster, inserting);',
     to: `inserting.catch(() => {});
     return tasks.map(() => ({ kind: 'created', at: new Date(), inFlight: [] }));`,

@@ -7,7 +7,8 @@ import type { ProblemBody } from '../runtime/errors.ts'
 import { failpoint } from '../runtime/failpoint.ts'
 import type { Logger } from '../runtime/logger.ts'
 import type { Metrics } from '../runtime/metrics.ts'
-import { newTaskOf, writeTasks, type AcceptDeps, type AcceptResult, type TaskRequest } from './accept.ts'
+import { newTaskOf, type AcceptDeps, type AcceptResult, type TaskRequest } from './accept.ts'
+import { writeTasks } from './write-tasks.ts'
 
 /** The reason why a row does not become a task. */
 type Refusal = Exclude<AcceptResult, { kind: 'created' | 'same' }>

@@ -1,25 +1,23 @@
 import { batcher, type Batcher } from '../db/batch.ts'
 import type { TaskView } from '../db/views.ts'
 import { readTasks } from '../db/read-tasks.ts'
-import { commitTasks } from '../db/prepared.ts'
-import { insertTasks, type InsertResult, type NewTask } from '../db/tasks.ts'
+import type { InsertResult, NewTask } from '../db/tasks.ts'
 import { Unavailable } from '../runtime/errors.ts'
-import { failpoint } from '../runtime/failpoint.ts'
 import type { LoadedHandler } from '../handler/loaded.ts'
 import type { Metrics } from '../runtime/metrics.ts'
 import { uuidv7 } from '../domain/ids.ts'
-import { startsNow, type Admission } from './admission.ts'
 import { writeDependents, type WriteDependentsDeps } from './write-dependents.ts'
-import { batchOf, inTurn } from './in-turn.ts'
+import { inTurn } from './in-turn.ts'
 import { withSteps, writeSteps } from './steps.ts'
-import { createdView, loadedOf, taskOf } from './accepted-task.ts'
-import { halfCommits, prepare } from './half-commits.ts'
+import { createdView, taskOf } from './accepted-task.ts'
+import { halfCommits } from './half-commits.ts'
 import { fanOut } from './fan-out.ts'
-import type { ClaimedDelivery, Enqueuer } from './enqueue.ts'
+import type { Enqueuer } from './enqueue.ts'
 import type { Owner } from './lease.ts'
 import { checkedByHandler, type HandlerRefusal } from './handler-refusal.ts'
 import type { Logger } from '../runtime/logger.ts'
 import { orUnavailable } from './unavailable.ts'
+import { writePrepared, writeTasks, type WriteTasksDeps } from './write-tasks.ts'
 
 /** A posted task, checked except by the handler's schema. `body` is the parsed `messageBody`. */
 export interface TaskRequest extends Omit<
@@ -37,23 +35,17 @@ export type AcceptResult =
   | { kind: 'unknown_code' }
   | HandlerRefusal
 
-export interface AcceptDeps extends WriteDependentsDeps {
+export interface AcceptDeps extends WriteDependentsDeps, WriteTasksDeps {
   handlers: ReadonlyMap<string, LoadedHandler>
   enqueuer: Enqueuer
   owner: Pick<Owner, 'number'>
   leaseMarginMs: number
-  /** This process is also a worker: it need not read back the tasks that it accepts. */
-  hasWorker: boolean
-  /** Called when a due delivery must wait for a dispatcher. */
-  wake: () => void
   /** False during a stop: accepted tasks are committed and wait for another process. */
   claiming: () => boolean
   metrics: Pick<Metrics, 'accepted'>
   log: Logger
   /** Limit of characters of bodies that wait for their commit. In memory a character is a byte, or two if not all are Latin-1. */
   mostText?: number
-  /** Shared with the other writers of tasks in this process. */
-  admission: Admission
 }
 
 /** Limit of tasks that wait for their commit. */
@@ -96,12 +88,11 @@ export function acceptor(deps: AcceptDeps): Accept {
     // Separate: a key makes the statement of its whole batch longer. One at a time: the tasks keep their order.
     ordered: batcher({ max: 200, inFlight: 1, write: tasks => writeTasks(deps, tasks) }),
     dependents: batcher({ max: 200, inFlight: 1, write: tasks => writeDependents(deps, tasks) }),
-    prepared: batcher({ max: 200, inFlight: 1, write: tasks => prepare(deps, tasks) }),
+    prepared: batcher({ max: 200, inFlight: 1, write: tasks => writePrepared(deps, tasks) }),
     steps: batcher({
       max: 1,
       inFlight: 4,
-      write: tasks =>
-        Promise.all(tasks.map(task => writeSteps(deps, task, (all, insert) => writeTasks(deps, all, insert))))
+      write: tasks => Promise.all(tasks.map(task => writeSteps(deps, task)))
     }),
     // A producer that repeats a batch looks up all its tasks at once.
     known: batcher({
@@ -112,7 +103,7 @@ export function acceptor(deps: AcceptDeps): Accept {
       }
     })
   }
-  const committing = halfCommits(tasks => writeTasks(deps, tasks, commitTasks))
+  const committing = halfCommits(deps)
   const all = [writes.tasks, writes.ordered, writes.dependents, writes.prepared, writes.steps, committing]
   const many = async (requests: readonly TaskRequest[]): Promise<AcceptResult[]> => {
     const checked = requests.map(one => newTaskOf(deps, one))
@@ -222,58 +213,15 @@ async function store(
   return { kind: 'same', task: task.after ? { ...view, after: [...task.after.taskNos] } : view }
 }
 
-/** One statement, one commit. Then the batch is enqueued, which is not awaited. */
-export async function writeTasks(
-  deps: AcceptDeps,
-  tasks: NewTask[],
-  insert: (sql: AcceptDeps['sql'], tasks: NewTask[]) => Promise<InsertResult[]> = insertTasks
-): Promise<InsertResult[]> {
-  if (deps.cluster.isDatabaseAway()) throw new Unavailable()
-  const leasedFrom = performance.now()
-  failpoint('accept.before_commit')
-  const marked = deps.admission.take(tasks)
-  const inserting = insert(deps.sql, tasks)
-  // Even if the caller already got 503: claimed deliveries must be enqueued.
-  inserting.then(
-    inserted => {
-      failpoint('accept.after_commit')
-      setImmediate(() => {
-        deps.admission.give(marked)
-        enqueue(deps, tasks, inserted, leasedFrom)
-      })
-    },
-    () => deps.admission.give(marked)
-  )
-  return orUnavailable(deps.cluster, inserting)
-}
-
-function enqueue(deps: AcceptDeps, tasks: NewTask[], inserted: InsertResult[], leasedFrom: number): void {
-  const { enqueuer, cluster } = deps
-  const claimed: ClaimedDelivery[] = []
-  for (const [index, one] of inserted.entries()) {
-    const task = tasks[index]
-    if (one.kind !== 'created' || !task) continue
-    for (const at of one.inFlight) {
-      const delivery = task.deliveries[at]
-      if (!delivery) continue
-      const claim: ClaimedDelivery = { taskId: task.id, downstream: delivery.downstream, attempt: 1 }
-      if (deps.hasWorker)
-        claim.loaded = { delivery: loadedOf(task, delivery, one, at), leasedFrom, isOwnClaim: true }
-      claimed.push(claim)
-    }
-  }
-  if (claimed.length > 0) void enqueuer.add(claimed)
-  // From now on, due deliveries without room come first. Otherwise a steady stream of new ones would starve them.
-  let behind = false
-  tasks.forEach((task, index) => {
-    const one = inserted[index]
-    if (one?.kind !== 'created' || !startsNow(task, cluster.now)) return
-    for (const [at, { downstream, skipped, claim }] of task.deliveries.entries()) {
-      const isBlocked = one.places?.[at]?.isBlocked
-      if (skipped || claim || isBlocked || one.inFlight.includes(at) || cluster.isPaused(downstream)) continue
-      cluster.leaveBehind(downstream)
-      behind = true
-    }
-  })
-  if (behind) deps.wake()
+/** The batch that stores the task. One statement stores the tasks of a batch, in their order if that matters. */
+function batchOf({
+  prepared,
+  after,
+  orderingKey,
+  steps
+}: NewTask): 'prepared' | 'dependents' | 'ordered' | 'steps' | 'tasks' {
+  if (prepared) return 'prepared'
+  if (after) return 'dependents'
+  if (steps) return 'steps'
+  return orderingKey ? 'ordered' : 'tasks'
 }

@@ -38,7 +38,7 @@ export interface Complete {
   idle(): Promise<void>
 }
 
-/** Called for ended deliveries after the commit. It releases the deliveries that waited for them (`successors` of ordering.ts). */
+/** Called for ended deliveries after the commit. It releases the deliveries that waited for them (successors.ts). */
 interface EndListener {
   /** A delivery of each of these tasks has ended. */
   ended(taskIds: readonly string[]): void

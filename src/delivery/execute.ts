@@ -11,7 +11,7 @@ import type { Transport } from '../transport/types.ts'
 import { redactEnd, redactRequestSecrets } from '../domain/redact.ts'
 import { attemptRow, moveOf, type Complete } from './complete.ts'
 import { postponed, inHookTime, LazyHookContext } from './hooks.ts'
-import type { Enqueuer } from './enqueue.ts'
+import type { HeldClaims } from './held-claims.ts'
 import { ownedOf, timeLeft, type Owned, type Owner } from './lease.ts'
 import { load, type Cancelled, type ClaimedBatch, type LeasedDelivery } from './load.ts'
 import type { Logger } from '../runtime/logger.ts'
@@ -49,7 +49,7 @@ interface ExecuteDeps {
   headers: DeliveryHeaders
   reach: Pick<Reach, 'attempted' | 'isClosed'>
   cancelled: Cancelled
-  enqueuer: Pick<Enqueuer, 'begin' | 'end'>
+  heldClaims: Pick<HeldClaims, 'begin' | 'end'>
   complete: Complete
   cluster: Cluster
   owner: Owner
@@ -94,12 +94,12 @@ export function executor(deps: ExecuteDeps): Execute {
     busy.enter()
     // Not `finally`: it creates three more promises for every delivery.
     void work.catch(lost).then(() => {
-      deps.enqueuer.end(delivery.downstream, delivery.task.id, delivery.attempt)
+      deps.heldClaims.end(delivery.downstream, delivery.task.id, delivery.attempt)
       busy.leave()
     })
   }
   const deliver = async (queued: ClaimedBatch): Promise<void> => {
-    const claims = deps.enqueuer.begin(queued)
+    const claims = deps.heldClaims.begin(queued)
     const ahead = reading.get(claims.downstream)
     const { loaded, isRead } = await load(deps.sql, ahead, claims, () => deps.owner.number()).catch(
       (err: unknown) => {
@@ -139,7 +139,7 @@ export function executor(deps: ExecuteDeps): Execute {
     if (loaded.length === deliveries.length) return
     const ids = new Set(loaded.map(one => one.delivery.task.id))
     for (const { taskId, attempt } of deliveries)
-      if (!ids.has(taskId)) deps.enqueuer.end(downstream, taskId, attempt)
+      if (!ids.has(taskId)) deps.heldClaims.end(downstream, taskId, attempt)
   }
   return Object.assign(deliver, { idle: busy.idle })
 }

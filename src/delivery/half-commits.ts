@@ -1,10 +1,7 @@
 import { batcher, type Batcher } from '../db/batch.ts'
-import type { Sql } from '../db/pool.ts'
-import { insertPrepared } from '../db/prepared.ts'
+import { commitTasks } from '../db/prepared.ts'
 import type { InsertResult, NewTask } from '../db/tasks.ts'
-import { Unavailable } from '../runtime/errors.ts'
-import type { Cluster } from './cluster.ts'
-import { orUnavailable } from './unavailable.ts'
+import { writeTasks, type WriteTasksDeps } from './write-tasks.ts'
 
 /** The group commit of half messages that their producers commit. Plain tasks: `tasks` in accept.ts. */
 interface HalfCommits extends Batcher<NewTask, InsertResult> {
@@ -12,8 +9,12 @@ interface HalfCommits extends Batcher<NewTask, InsertResult> {
   readonly text: number
 }
 
-export function halfCommits(write: (tasks: NewTask[]) => Promise<InsertResult[]>): HalfCommits {
-  const batch = batcher({ max: 200, inFlight: 1, write })
+export function halfCommits(deps: WriteTasksDeps): HalfCommits {
+  const batch = batcher({
+    max: 200,
+    inFlight: 1,
+    write: (tasks: NewTask[]) => writeTasks(deps, tasks, commitTasks)
+  })
   const underWay = new Map<string, Promise<InsertResult>>()
   let text = 0
   return {
@@ -38,13 +39,4 @@ export function halfCommits(write: (tasks: NewTask[]) => Promise<InsertResult[]>
       return text
     }
   }
-}
-
-/** Stores half messages: no delivery is made. */
-export async function prepare(
-  deps: { sql: Sql; cluster: Cluster },
-  tasks: NewTask[]
-): Promise<InsertResult[]> {
-  if (deps.cluster.isDatabaseAway()) throw new Unavailable()
-  return orUnavailable(deps.cluster, insertPrepared(deps.sql, tasks))
 }

@@ -39,16 +39,3 @@ export function inTurn<Result extends { kind: string }>(
     return done
   }
 }
-
-/** The batch that stores the task. One statement stores the tasks of a batch, in their order if that matters. */
-export function batchOf({
-  prepared,
-  after,
-  orderingKey,
-  steps
-}: NewTask): 'prepared' | 'dependents' | 'ordered' | 'steps' | 'tasks' {
-  if (prepared) return 'prepared'
-  if (after) return 'dependents'
-  if (steps) return 'steps'
-  return orderingKey ? 'ordered' : 'tasks'
-}

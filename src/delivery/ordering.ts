@@ -6,11 +6,10 @@ import type { Logger } from '../runtime/logger.ts'
 import type { Metrics } from '../runtime/metrics.ts'
 import { roomOf } from './admission.ts'
 import type { Cluster } from './cluster.ts'
-import { dependents, type Dependents, type DependentsDeps } from './dependents.ts'
 import type { ClaimedDelivery, Enqueuer } from './enqueue.ts'
 import type { Owner } from './lease.ts'
 
-interface OrderingDeps {
+export interface OrderingDeps {
   sql: Sql
   /** The downstreams with a handler in this process. `onFailed`: the effect of a FAILED delivery on its key. */
   downstreams: readonly { name: string; leaseMs: number; onFailed?: 'hold' | 'skip' | undefined }[]
@@ -27,8 +26,8 @@ interface OrderingDeps {
 }
 
 /**
- * Releases the next delivery of an orderingKey when the delivery before it has ended. The transaction that ends a delivery leaves a row in
- * `promotion`. After the commit its process looks at the key, in a separate statement. The sweep finds the keys that a crashed process did
+ * Releases the next delivery of an orderingKey when the delivery before it has ended. A trigger of the database
+ * (`leave_promotion`, migration 0005) leaves a row in `promotion` in the transaction that ends a delivery. After the commit its process looks at the key, in a separate statement. The sweep finds the keys that a crashed process did
  * not look at.
  */
 export interface Ordering {
@@ -132,20 +131,4 @@ async function look(
   deps.metrics.moved('unblock', true, waiting)
   if (claimed.length > 0) void deps.enqueuer.add(claimed)
   if (waiting > 0) deps.wake()
-}
-
-/** Releases waiting deliveries: of tasks that wait for others, and the next ones of orderingKeys. */
-export interface Successors extends Dependents {
-  promote: Ordering['promote']
-}
-
-export function successors(deps: OrderingDeps & Omit<DependentsDeps, 'promote'>): Successors {
-  const turns = ordering(deps)
-  const waiting = dependents({ ...deps, promote: turns.promote })
-  return {
-    ...waiting,
-    promote: turns.promote,
-    sweep: async () => void (await Promise.all([waiting.sweep(), turns.sweep()])),
-    idle: () => waiting.idle().then(turns.idle)
-  }
 }

@@ -1,4 +1,3 @@
-import type { Sql } from '../db/pool.ts'
 import { insertSteps } from '../db/steps.ts'
 import type { InsertResult, NewTask } from '../db/tasks.ts'
 import { uuidv7 } from '../domain/ids.ts'
@@ -6,6 +5,7 @@ import type { LoadedHandler } from '../handler/loaded.ts'
 import { taskOf } from './accepted-task.ts'
 import type { WriteDependentsDeps } from './write-dependents.ts'
 import { fanOut, type FanOutDeps } from './fan-out.ts'
+import { writeTasks, type WriteTasksDeps } from './write-tasks.ts'
 
 /** The task with the tasks that its handler adds to it. 'no_handler': another process may have a handler for each. */
 export function withSteps(
@@ -31,21 +31,15 @@ export function withSteps(
   return { ...first, steps: { inSequence: steps.inSequence, tasks } }
 }
 
-type Write = (
-  tasks: NewTask[],
-  insert: (sql: Sql, tasks: NewTask[]) => Promise<InsertResult[]>
-) => Promise<InsertResult[]>
-
 /** One statement for each task with steps: they are few, and share nothing. */
 export async function writeSteps(
-  deps: Pick<WriteDependentsDeps, 'dependents'>,
-  first: NewTask,
-  write: Write
+  deps: WriteTasksDeps & Pick<WriteDependentsDeps, 'dependents'>,
+  first: NewTask
 ): Promise<InsertResult> {
   const { steps } = first
   if (!steps) throw new Error('a task without steps is not stored with its steps')
   const { tasks, inSequence } = steps
-  const [done] = await write(inSequence ? [first] : [first, ...tasks], async sql => {
+  const [done] = await writeTasks(deps, inSequence ? [first] : [first, ...tasks], async sql => {
     const inserted = await insertSteps(sql, first, steps)
     if (inSequence && inserted[0]?.kind === 'created') deps.dependents.accepted(tasks.map(task => task.id))
     return inserted

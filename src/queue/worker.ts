@@ -1,16 +1,12 @@
 import type { Logger } from '../runtime/logger.ts'
 import { setMaxListeners } from 'node:events'
 import { setImmediate as turn } from 'node:timers/promises'
-import type { Backend, DeliveryRef, JobConsumer, ReceivedJob } from './backend.ts'
+import type { ClaimedBatch } from '../delivery/load.ts'
+import type { Backend, JobConsumer, ReceivedJob } from './backend.ts'
 import type { Limits } from './prefetch-window.ts'
 import { waitAtMost } from '../runtime/with-timeout.ts'
 import { sleep } from '../runtime/repeat.ts'
 import { reasonOf } from '../runtime/errors.ts'
-
-export interface Job {
-  downstream: string
-  deliveries: DeliveryRef[]
-}
 
 /** A downstream of a worker. The limits are read before each job: an operator may change them. */
 interface WorkerDownstream extends Limits {
@@ -23,7 +19,7 @@ interface WorkersOptions {
   backend: Backend
   downstreams: WorkerDownstream[]
   /** Resolves when each delivery of the job has a slot or was released, at the latest when the lease ends. */
-  run: (job: Job) => Promise<void>
+  run: (claims: ClaimedBatch) => Promise<void>
   /** Resolves when this process may take jobs for it, or when the signal aborts. */
   opened?: (downstream: string, signal: AbortSignal) => Promise<void>
   log: Logger
@@ -124,7 +120,8 @@ async function runOne(
   { deliveries }: ReceivedJob
 ): Promise<void> {
   try {
-    if (deliveries.length > 0) await run({ downstream, deliveries })
+    if (deliveries.length === 0) return
+    await run({ downstream, deliveries: deliveries.map(([taskId, attempt]) => ({ taskId, attempt })) })
   } catch (error) {
     log.error({ err: error, downstream, deliveries: deliveries.length }, 'job.failed')
   }

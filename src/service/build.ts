@@ -14,10 +14,11 @@ import { admission } from '../delivery/admission.ts'
 import { executor } from '../delivery/execute.ts'
 import { dispatcher as openDispatcher } from '../delivery/dispatcher.ts'
 import { enqueuer } from '../delivery/enqueue.ts'
+import { heldClaims } from '../delivery/held-claims.ts'
 import type { Logger } from '../runtime/logger.ts'
 import { cancelled as openCancelled } from '../delivery/load.ts'
 import { localQueue } from '../delivery/local-queue.ts'
-import { successors as openSuccessors } from '../delivery/ordering.ts'
+import { successors as openSuccessors } from '../delivery/successors.ts'
 import { outboxAcceptor } from '../delivery/outbox.ts'
 import { deliveryHeaders } from '../delivery/headers.ts'
 import { reach as openReach, untilItMayTake } from '../delivery/reach.ts'
@@ -118,7 +119,8 @@ export async function buildService(options: ServiceOptions): Promise<Service> {
     stopping: stopping.signal,
     log
   })
-  const enqueue = enqueuer({ queue: local, complete, owner, downstreams: names })
+  const held = heldClaims(names)
+  const enqueue = enqueuer({ queue: local, complete, heldClaims: held, owner })
   const tokens = openTokens({ current: options.secret, previous: config.secretPrevious })
   const random = Math.random
   const dispatcher = openDispatcher({
@@ -157,7 +159,7 @@ export async function buildService(options: ServiceOptions): Promise<Service> {
   const half = halfMessages({ ...options, sql, accept, guard, cluster, metrics, cutOff: cutOff.signal })
   const execute = executor({
     cancelled,
-    enqueuer: enqueue,
+    heldClaims: held,
     sql,
     handlers,
     transports,
@@ -216,12 +218,9 @@ export async function buildService(options: ServiceOptions): Promise<Service> {
         backend,
         downstreams: limits.all,
         opened: (name, signal) => untilItMayTake({ cluster, owner, reach }, name, signal),
-        async run(job) {
-          jobQueue.taken(job.downstream, job.deliveries.length)
-          await execute({
-            downstream: job.downstream,
-            deliveries: job.deliveries.map(([taskId, attempt]) => ({ taskId, attempt }))
-          })
+        async run(claims) {
+          jobQueue.taken(claims.downstream, claims.deliveries.length)
+          await execute(claims)
         },
         log,
         signal: stopping.signal

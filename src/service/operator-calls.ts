@@ -19,7 +19,7 @@ import { orUnavailable } from '../delivery/unavailable.ts'
 import type { Complete } from '../delivery/complete.ts'
 import type { Dispatcher } from '../delivery/dispatcher.ts'
 import type { Cancelled } from '../delivery/load.ts'
-import type { Successors } from '../delivery/ordering.ts'
+import type { Successors } from '../delivery/successors.ts'
 import { push, redeliver, releaseHeldKey, remove, settle, type WriteAudit } from '../delivery/operate.ts'
 import type { Registry } from '../handler/load.ts'
 

@@ -1,7 +1,7 @@
 // A queue adds a job but answers too late. The deliveries are released, except those that a worker already has. None is sent twice.
 import t, { type Test } from 'tap'
 import type { Owner } from '../../src/delivery/lease.ts'
-import { withdrawals } from '../../src/delivery/enqueue.ts'
+import { heldClaims } from '../../src/delivery/held-claims.ts'
 import { setup } from '../support/setup.ts'
 
 const seven: Owner = { number: () => 7, isSilent: () => false, since: () => -Infinity }
@@ -91,7 +91,7 @@ t.test('a job that comes twice is begun once, until it has ended', async t => {
 })
 
 t.test('the end of one attempt says nothing of the next', async t => {
-  const { begin, end, withdraw } = withdrawals(['plain'])
+  const { begin, end, withdraw } = heldClaims(['plain'])
   const claim = (attempt: number) => ({ downstream: 'plain', taskId: 'a', attempt })
   const begun = (attempt: number) =>
     begin({ downstream: 'plain', deliveries: [claim(attempt)] }).deliveries.length

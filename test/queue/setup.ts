@@ -5,7 +5,8 @@ import type { Test } from 'tap'
 import { openBackend, type Backend, type BackendOptions } from '../../src/queue/backend.ts'
 import { openJobQueue, type QueueDownstream } from '../../src/queue/job-queue.ts'
 import type { ClaimedDelivery } from '../../src/delivery/enqueue.ts'
-import { runWorkers, type Job } from '../../src/queue/worker.ts'
+import type { ClaimedBatch } from '../../src/delivery/load.ts'
+import { runWorkers } from '../../src/queue/worker.ts'
 
 let prefixes = 0
 
@@ -87,12 +88,12 @@ export function work(
   t: Test,
   backend: Backend,
   downstreams: QueueDownstream[],
-  run: (job: Job) => void | Promise<void> = () => {},
+  run: (job: ClaimedBatch) => void | Promise<void> = () => {},
   log = recordingLog().log
 ) {
   const stop = new AbortController()
   const events = new EventEmitter().setMaxListeners(0)
-  const jobs: Job[] = []
+  const jobs: ClaimedBatch[] = []
   const ended = runWorkers({
     backend,
     downstreams,
@@ -109,7 +110,7 @@ export function work(
     await ended
   }
   t.teardown(stopped)
-  const deliveries = () => jobs.flatMap(job => job.deliveries.map(([taskId]) => taskId))
+  const deliveries = () => jobs.flatMap(job => job.deliveries.map(({ taskId }) => taskId))
   return {
     jobs,
     deliveries,

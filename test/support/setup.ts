@@ -18,8 +18,9 @@ import { executor, type Execute } from '../../src/delivery/execute.ts'
 import { dispatcher } from '../../src/delivery/dispatcher.ts'
 import type { Owner } from '../../src/delivery/lease.ts'
 import { cancelled } from '../../src/delivery/load.ts'
-import { successors, type Successors } from '../../src/delivery/ordering.ts'
+import { successors, type Successors } from '../../src/delivery/successors.ts'
 import { enqueuer, type Enqueuer } from '../../src/delivery/enqueue.ts'
+import { heldClaims } from '../../src/delivery/held-claims.ts'
 import { outboxAcceptor, type Outbox, type OutboxDeps } from '../../src/delivery/outbox.ts'
 import { deliveryHeaders } from '../../src/delivery/headers.ts'
 import type { TakenBy } from '../../src/delivery/rescue.ts'
@@ -177,7 +178,8 @@ export async function setup(t: Test, options: SetupOptions = {}): Promise<Story>
       log.warn({ err }, 'job.failed')
     )
   })
-  const enqueuing = enqueuer({ queue, complete: record, owner, downstreams: names })
+  const held = heldClaims(names)
+  const enqueuing = enqueuer({ queue, complete: record, heldClaims: held, owner })
   const issued = tokens({ current: 'a test secret' })
   const running: Promise<void>[] = []
   const stopAll = new AbortController()
@@ -193,7 +195,7 @@ export async function setup(t: Test, options: SetupOptions = {}): Promise<Story>
     started: () => {},
     reach: options.reach ?? { attempted: () => false, isClosed: () => false },
     cancelled: stopped,
-    enqueuer: enqueuing,
+    heldClaims: held,
     headers: deliveryHeaders({
       handlers: [handler],
       secret: 'a test secret',
