@@ -9,34 +9,45 @@ import { sendContext } from './send-context.ts'
 t.setTimeout(120_000)
 
 /** A send to the topic `orders` of these hosts. */
-function sender(t: Test, ...ports: number[]) {
+function sender(t: Test, ports: number[], said: string[] = []) {
   const url = `kafka://${ports.map(port => `127.0.0.1:${port}`).join(',')}`
   const transport = kafkaTransport({
     guard: guard({ allow: undefined, embedded: true, deny: [] }),
     brokers: new Map([['kafka', parseBroker('kafka', url) as Broker]]),
-    log: { info: () => {}, warn: () => {} }
+    log: { info: (_, event) => void said.push(event), warn: (_, event) => void said.push(event) }
   })
   t.teardown(() => transport.close())
   return (request: Partial<KafkaRequest> = {}) =>
     transport.send({ topic: 'orders', ...request }, sendContext({ raw: 'x', timeoutMs: 15_000 }))
 }
 
+/** Metadata in which partition 2, that of the key `order-7`, has no leader. */
+const leaderless: Parameters<typeof kafkaDouble>[1] = ({ api }, sound) => {
+  const [led, none] = ['00000000000200000001', '000500000002ffffffff'].map(hex => Buffer.from(hex, 'hex'))
+  if (api === apis.metadata) none?.copy(sound, sound.indexOf(led ?? '', 30))
+  return undefined
+}
+
 t.test(
   'a host that takes connections and does not answer fails one call, and the next host is used',
   async t => {
     const hung = await scriptedServer(t)
-    const double = await kafkaDouble('orders', () => undefined)
+    const double = await kafkaDouble('orders', leaderless, 5)
     t.teardown(() => double.close())
-    const send = sender(t, hung.port, double.port)
+    const said: string[] = []
+    const send = sender(t, [hung.port, double.port], said)
     t.match(await send(), { kind: 'failed', reason: 'timeout' })
+    t.match(await send({ key: 'order-7' }), { kind: 'failed', reason: 'broker: LEADER_NOT_AVAILABLE' })
+    t.same(said, ['broker.unavailable', 'broker.available'], 'a broker that answers is available')
     t.match(await send(), { kind: 'delivered' })
+    t.equal(said.length, 2)
   }
 )
 
 t.test('records without a key go to all partitions, those of one key to one', async t => {
   const double = await kafkaDouble('orders', () => undefined, 5)
   t.teardown(() => double.close())
-  const send = sender(t, double.port)
+  const send = sender(t, [double.port])
   const partitions = async (key?: string) => {
     const seen = new Set<string | undefined>()
     for (let i = 0; i < 20; i++) {
@@ -75,7 +86,7 @@ t.test('a partition that takes nothing fails its own records, and no others are 
       5
     )
     t.teardown(() => double.close())
-    const send = sender(t, double.port)
+    const send = sender(t, [double.port])
     const outcomes = await Promise.all(Array.from({ length: 100 }, (_, i) => send({ key: `order-${i}` })))
     const failed = outcomes.filter(each => each.kind === 'failed')
     t.ok(failed.length > 5 && failed.length < 40, `${failed.length} failed`)
@@ -103,13 +114,16 @@ t.test('records of a partition whose leader has changed are sent to the new one 
     5
   )
   t.teardown(() => double.close())
-  t.match(await sender(t, double.port)({ key: 'order-7' }), { kind: 'delivered', messageId: /^orders\/2\// })
+  t.match(await sender(t, [double.port])({ key: 'order-7' }), {
+    kind: 'delivered',
+    messageId: /^orders\/2\//
+  })
 })
 
 t.test('two topics of one broker both use all their partitions', async t => {
   const double = await kafkaDouble('orders', () => undefined, 2)
   t.teardown(() => double.close())
-  const send = sender(t, double.port)
+  const send = sender(t, [double.port])
   const seen = new Set<string | undefined>()
   for (let i = 0; i < 4; i++) {
     const outcome = await send()
@@ -121,19 +135,9 @@ t.test('two topics of one broker both use all their partitions', async t => {
 })
 
 t.test('a partition without a leader fails its own records, and gets none without a key', async t => {
-  const [led, leaderless] = ['00000000000200000001', '000500000002ffffffff'].map(hex =>
-    Buffer.from(hex, 'hex')
-  )
-  const double = await kafkaDouble(
-    'orders',
-    ({ api }, sound) => {
-      if (api === apis.metadata) leaderless?.copy(sound, sound.indexOf(led ?? '', 30))
-      return undefined
-    },
-    5
-  )
+  const double = await kafkaDouble('orders', leaderless, 5)
   t.teardown(() => double.close())
-  const send = sender(t, double.port)
+  const send = sender(t, [double.port])
   for (let i = 0; i < 2; i++) {
     t.match(await send({ key: 'order-7' }), { kind: 'failed', reason: 'broker: LEADER_NOT_AVAILABLE' })
     const [bad, good] = await Promise.all([send({ key: 'order-7' }), send({ key: 'order-1' })])

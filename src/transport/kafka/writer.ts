@@ -85,11 +85,11 @@ export function writer(broker: Broker, deps: WriterDeps): Writer {
   }
 
   function logChange(outcome?: NotDelivered): void {
-    const bad = outcome?.kind === 'failed' && trouble.test(outcome.reason)
-    if (closed || bad === down) return
-    down = bad
-    if (outcome?.kind === 'failed')
-      deps.log.warn({ broker: broker.name, reason: outcome.reason }, 'broker.unavailable')
+    const reason = outcome?.kind === 'failed' && trouble.test(outcome.reason) ? outcome.reason : undefined
+    if (closed || (reason !== undefined) === down) return
+    down = reason !== undefined
+    if (down) deps.log.warn({ broker: broker.name, reason }, 'broker.unavailable')
+    // Also if the broker answers that it cannot take this record.
     else deps.log.info({ broker: broker.name }, 'broker.available')
   }
 
