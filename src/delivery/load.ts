@@ -36,7 +36,7 @@ export async function load(
   ahead?.enter()
   try {
     // The current number: during the wait, this process may have been declared dead and have joined again.
-    return { loaded: [...own, ...(await read(sql, downstream, unread, owner()))], isRead: true }
+    return { loaded: [...own, ...(await readClaims(sql, downstream, unread, owner()))], isRead: true }
   } catch (err) {
     // PostgreSQL is away: the leases end, and the dispatcher finds them.
     ahead?.leave()
@@ -44,7 +44,8 @@ export async function load(
   }
 }
 
-async function read(
+/** Reads these claims back. Those that have changed since are missing. */
+export async function readClaims(
   sql: Sql,
   downstream: string,
   claims: ClaimedBatch['deliveries'],
@@ -60,40 +61,4 @@ async function read(
     owner
   )
   return rows.map(delivery => ({ delivery, leasedFrom, isOwnClaim: false }))
-}
-
-/** An own claim that is older is read before its send: another process may have stopped it. */
-const trustMs = 1_000
-
-/** Deliveries that this process stopped within the last second, among those that it claimed itself and has not sent yet. */
-export interface Cancelled {
-  add(taskId: string, downstream: string): void
-  /** The delivery if it may be sent. Undefined if it was stopped or claimed again. */
-  confirm(
-    sql: Sql,
-    one: LeasedDelivery,
-    owner: number | null
-  ): LeasedDelivery | Promise<LeasedDelivery | undefined>
-}
-
-/** `now` is for tests: ms of a monotonic clock. */
-export function cancelled(now = (): number => performance.now()): Cancelled {
-  const stoppedAt = new Map<string, number>()
-  const keyOf = (taskId: string, downstream: string): string => taskId + downstream
-  return {
-    add(taskId, downstream) {
-      for (const [key, at] of stoppedAt) {
-        if (now() - at <= trustMs) break
-        stoppedAt.delete(key)
-      }
-      stoppedAt.set(keyOf(taskId, downstream), now())
-    },
-    confirm(sql, one, owner) {
-      const { task, downstream, attempt } = one.delivery
-      if (!one.isOwnClaim) return one
-      const isStopped = stoppedAt.size > 0 && stoppedAt.has(keyOf(task.id, downstream))
-      if (!isStopped && now() - one.leasedFrom <= trustMs) return one
-      return read(sql, downstream, [{ taskId: task.id, attempt }], owner).then(([found]) => found)
-    }
-  }
 }

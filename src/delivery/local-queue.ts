@@ -7,7 +7,7 @@ import { waitGroup } from '../runtime/semaphore.ts'
 export interface SharedQueue extends Queue {
   /** Its server does not answer. */
   isAway(downstream: string): boolean
-  /** Reports deliveries that start without the queue. The queue counts them for the pace. */
+  /** Reports deliveries that start without the queue. The queue measures by them how fast deliveries start. */
   bypassed(downstream: string, deliveries: number): void
 }
 
@@ -29,16 +29,16 @@ interface LocalQueue extends Queue {
 }
 
 /**
- * Starts deliveries without BullMQ: those that this process can start at once. The rest goes to the queue, for any worker with
+ * Starts deliveries without BullMQ: those that this process can start at once. It keeps none. The rest goes to the queue, for any worker with
  * room. So no delivery waits here for long while another process is free, and the queue costs nothing if it is not needed
  * (docs/notes/performance-log.md).
  */
 export function localQueue({ queue: jobQueue, run, open, stopping, log }: LocalQueueOptions): LocalQueue {
   /** By downstream: deliveries that have not requested a slot yet. */
-  const held = new Map<string, number>()
+  const starting = new Map<string, number>()
   const running = waitGroup()
-  const hold = (downstream: string, deliveries: number): void => {
-    held.set(downstream, (held.get(downstream) ?? 0) + deliveries)
+  const count = (downstream: string, deliveries: number): void => {
+    starting.set(downstream, (starting.get(downstream) ?? 0) + deliveries)
   }
 
   async function runOne(claims: ClaimedBatch): Promise<void> {
@@ -51,17 +51,17 @@ export function localQueue({ queue: jobQueue, run, open, stopping, log }: LocalQ
   }
 
   function start(downstream: string, deliveries: ClaimedDelivery[]): void {
-    hold(downstream, deliveries.length)
+    count(downstream, deliveries.length)
     jobQueue.bypassed(downstream, deliveries.length)
     running.enter()
     void runOne({ downstream, deliveries }).then(() => {
-      hold(downstream, -deliveries.length)
+      count(downstream, -deliveries.length)
       running.leave()
     })
   }
 
   const here = (downstream: string): number =>
-    stopping.aborted ? 0 : Math.max(0, open(downstream) - (held.get(downstream) ?? 0))
+    stopping.aborted ? 0 : Math.max(0, open(downstream) - (starting.get(downstream) ?? 0))
 
   return {
     // While the queue is away, this process works without it.

@@ -8,7 +8,7 @@ import { roundLimit, type LoadedHandler } from '../handler/loaded.ts'
 import { moves, statusOf, type Move } from '../domain/transitions.ts'
 import type { Actor, Status } from '../domain/types.ts'
 import type { Complete } from './complete.ts'
-import type { Cancelled } from './load.ts'
+import type { Cancelled } from './cancelled.ts'
 
 /** Gets the status before and after of each delivery that an operator changes. Called before the first change, for the audit. */
 export type WriteAudit = (before: Record<string, Status>, after: Record<string, Status>) => Promise<void>

@@ -37,14 +37,15 @@ const countMs = 200
 /** How often an inactive queue is counted: other processes may add to it. */
 const quietCountMs = 2000
 /** Deliveries in one round trip. */
-const flightSize = 4096
+const addSize = 4096
 
 interface Call {
   deliveries: ClaimedDelivery[]
   at: number
   resolve: (notAdded: ClaimedDelivery[]) => void
 }
-interface Flight {
+/** The add that is under way. */
+interface PendingAdd {
   calls: Call[]
   deliveries: number
   timer: NodeJS.Timeout
@@ -73,7 +74,7 @@ export function openJobQueue({
   function openLane(downstream: QueueDownstream) {
     const window = prefetchWindow(downstream, now)
     let gathered: Call[] = []
-    let flight: Flight | undefined
+    let pending: PendingAdd | undefined
     let flushing = false
     let away = false
     let asking = false
@@ -83,7 +84,7 @@ export function openJobQueue({
       return new Promise(resolve => {
         gathered.push({ deliveries, at: now(), resolve })
         // In a microtask, so that adds of one tick share a job. While an add is running, the next ones gather anyway.
-        if (flight || flushing) return
+        if (pending || flushing) return
         flushing = true
         queueMicrotask(flush)
       })
@@ -92,47 +93,47 @@ export function openJobQueue({
     function flush() {
       flushing = false
       const oldest = gathered[0]
-      if (flight || !oldest) return
-      const calls = takeFlight()
+      if (pending || !oldest) return
+      const calls = takeCalls()
       const jobs = chunk(calls, jobSize(downstream))
       const deliveries = calls.reduce((sum, call) => sum + call.deliveries.length, 0)
-      const mine: Flight = {
+      const mine: PendingAdd = {
         calls,
         deliveries,
         timer: setTimeout(giveUp, Math.max(0, oldest.at + addMs - now()))
       }
-      flight = mine
+      pending = mine
       backend.add(downstream.name, jobs).then(
         () => {
           // Also after it was given up: the jobs are in the queue nevertheless. The release or a worker gets each delivery,
-          // whichever is first (delivery/enqueue.ts).
+          // whichever is first (delivery/held-claims.ts).
           window.added(deliveries, jobs.length)
-          if (flight === mine) land([])
+          if (pending === mine) land([])
         },
         (error: unknown) => {
-          if (flight === mine) lost(messageOf(error))
+          if (pending === mine) lost(messageOf(error))
         }
       )
 
       function giveUp() {
         // Timers run before sockets are read: after a blocked event loop the answer may already have arrived.
         setImmediate(() => {
-          if (flight === mine) lost(`no answer in ${addMs} ms`)
+          if (pending === mine) lost(`no answer in ${addMs} ms`)
         })
       }
     }
 
-    function takeFlight(): Call[] {
+    function takeCalls(): Call[] {
       let size = 0
       let calls = 0
-      while (calls < gathered.length && size < flightSize) size += gathered[calls++]?.deliveries.length ?? 0
+      while (calls < gathered.length && size < addSize) size += gathered[calls++]?.deliveries.length ?? 0
       return gathered.splice(0, calls)
     }
 
-    /** Resolves the calls of this flight, and starts the next flight. */
+    /** Resolves the calls of this pending, and starts the next pending. */
     function land(failed: Call[]) {
-      const landed = flight
-      flight = undefined
+      const landed = pending
+      pending = undefined
       clearTimeout(landed?.timer)
       for (const call of landed?.calls ?? []) call.resolve(failed.includes(call) ? call.deliveries : [])
       if (gathered.length > 0) flush()
@@ -142,7 +143,7 @@ export function openJobQueue({
       away = true
       const waiting = gathered
       gathered = []
-      if (flight) land(flight.calls)
+      if (pending) land(pending.calls)
       for (const call of waiting) call.resolve(call.deliveries)
       logAway(reason)
       pinging ??= pingUntilBack()
@@ -168,7 +169,7 @@ export function openJobQueue({
     }
 
     const underWay = () =>
-      gathered.reduce((sum, call) => sum + call.deliveries.length, flight?.deliveries ?? 0)
+      gathered.reduce((sum, call) => sum + call.deliveries.length, pending?.deliveries ?? 0)
 
     return {
       add,
@@ -186,7 +187,7 @@ export function openJobQueue({
         away || stopping.signal.aborted
           ? 0
           : Math.max(0, Math.floor(window.size() - window.waiting() - underWay())),
-      idle: () => !flight && gathered.length === 0
+      idle: () => !pending && gathered.length === 0
     }
   }
 

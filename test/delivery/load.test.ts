@@ -1,5 +1,6 @@
 import t, { type Test } from 'tap'
-import { cancelled, load, type LeasedDelivery } from '../../src/delivery/load.ts'
+import { cancelled } from '../../src/delivery/cancelled.ts'
+import { load, type LeasedDelivery } from '../../src/delivery/load.ts'
 import { testDb } from '../support/postgres.ts'
 import { setup, type Story } from '../support/setup.ts'
 import { until } from '../support/until.ts'

@@ -1,5 +1,5 @@
 import t from 'tap'
-import { cancelled } from '../../src/delivery/load.ts'
+import { cancelled } from '../../src/delivery/cancelled.ts'
 import { push, settle, type WriteAudit } from '../../src/delivery/operate.ts'
 import { only } from '../support/only.ts'
 import { failed } from '../support/scripted.ts'

@@ -1,0 +1,38 @@
+import type { Sql } from '../db/pool.ts'
+import { readClaims, type LeasedDelivery } from './load.ts'
+
+/** An own claim that is older is read before its send: another process may have stopped it. */
+const ownClaimTrustMs = 1_000
+
+/** Deliveries that this process stopped within the last second, among those that it claimed itself and has not sent yet. */
+export interface Cancelled {
+  add(taskId: string, downstream: string): void
+  /** The delivery if it may be sent. Undefined if it was stopped or claimed again. */
+  confirm(
+    sql: Sql,
+    one: LeasedDelivery,
+    owner: number | null
+  ): LeasedDelivery | Promise<LeasedDelivery | undefined>
+}
+
+/** `now` is for tests: ms of a monotonic clock. */
+export function cancelled(now = (): number => performance.now()): Cancelled {
+  const stoppedAt = new Map<string, number>()
+  const keyOf = (taskId: string, downstream: string): string => taskId + downstream
+  return {
+    add(taskId, downstream) {
+      for (const [key, at] of stoppedAt) {
+        if (now() - at <= ownClaimTrustMs) break
+        stoppedAt.delete(key)
+      }
+      stoppedAt.set(keyOf(taskId, downstream), now())
+    },
+    confirm(sql, one, owner) {
+      const { task, downstream, attempt } = one.delivery
+      if (!one.isOwnClaim) return one
+      const isStopped = stoppedAt.size > 0 && stoppedAt.has(keyOf(task.id, downstream))
+      if (!isStopped && now() - one.leasedFrom <= ownClaimTrustMs) return one
+      return readClaims(sql, downstream, [{ taskId: task.id, attempt }], owner).then(([found]) => found)
+    }
+  }
+}
