@@ -189,7 +189,7 @@ function toConfig(
     host: s.HOST,
     port: s.PORT,
     portGiven,
-    publicUrl: (s.PUBLIC_URL ?? `http://${reachedAs}:${s.PORT}`).replace(/\/+$/, ''),
+    publicUrl: s.PUBLIC_URL ?? `http://${reachedAs}:${s.PORT}`,
     sweepMs: s.SWEEP_MS,
     workerYieldAfter: s.WORKER_YIELD_AFTER,
     leaseMarginMs: s.LEASE_MARGIN_MS,

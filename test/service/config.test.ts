@@ -149,6 +149,19 @@ t.test('PUBLIC_URL is what a path can be appended to', async t => {
   t.equal(complaint({ PUBLIC_URL: 'https://ackbox.example.com/base/@x' }), '')
 })
 
+t.test('PUBLIC_URL fits into a header, and so does what is taken of it', async t => {
+  for (const url of ['http://ackbox\n.example.com', 'http://h/a b', 'http://h/\tb'])
+    t.match(complaint({ PUBLIC_URL: url }), /^PUBLIC_URL has a space or a line break inside$/, url)
+  for (const [given, read] of [
+    [' https://ackbox.example.com/\n', 'https://ackbox.example.com'],
+    ['https://bücher.example/', 'https://xn--bcher-kva.example'],
+    ['https://ackbox.example.com/任务//', 'https://ackbox.example.com/%E4%BB%BB%E5%8A%A1'],
+    ['HTTP://Ackbox:80', 'http://ackbox']
+  ] as const)
+    t.equal(readConfig({ PUBLIC_URL: given }).publicUrl, read, given)
+  t.match(complaint({ ALARM_WEBHOOK_URL: 'http://h/\nb' }), /^ALARM_WEBHOOK_URL has a space/)
+})
+
 t.test('a complaint never prints a password', async t => {
   const said = complaint({
     DATABASE_URL: 'mysql://u:hunter2@db/x',
