@@ -1,11 +1,25 @@
+import type { Socket } from 'node:net'
 import type * as mysql from 'mysql2/promise'
 import type { Connection, Pool, PoolConnection, RowDataPacket } from 'mysql2/promise'
 import { failpoint } from '../runtime/failpoint.ts'
 import { isMissingPackage } from '../runtime/errors.ts'
-import { byVerdict, farMs, rejectedId, RelayError, returnedId, type RelayRow, type Source } from './source.ts'
+import {
+  byVerdict,
+  farMs,
+  longestSilenceMs,
+  rejectedId,
+  RelayError,
+  returnedId,
+  type RelayRow,
+  type Source
+} from './source.ts'
 
 /** `ackbox_outbox` in the producer's MySQL (8.0.16 or newer) or MariaDB (10.6 or newer). */
-export async function mysqlSource(url: string, connections: number): Promise<Source> {
+export async function mysqlSource(
+  url: string,
+  connections: number,
+  silenceMs = longestSilenceMs
+): Promise<Source> {
   const pool = (await mysqlDriver()).createPool({
     uri: url,
     connectionLimit: connections,
@@ -24,13 +38,13 @@ export async function mysqlSource(url: string, connections: number): Promise<Sou
     // The driver escapes with backslashes. The sql_mode of a server can turn them off, so the session sets its own. In MySQL,
     // row_number() is unsigned, and a difference with it would be too.
     void session.query(
-      "set session time_zone = '+00:00', session sql_mode = 'STRICT_TRANS_TABLES,NO_UNSIGNED_SUBTRACTION', session innodb_lock_wait_timeout = 5"
+      "set session time_zone = '+00:00', session sql_mode = 'STRICT_TRANS_TABLES,NO_UNSIGNED_SUBTRACTION', session innodb_lock_wait_timeout = 5, session lock_wait_timeout = 30"
     )
   })
+  const read = <T>(statement: string): Promise<T[]> => onConnection(pool, silenceMs, ask => ask<T>(statement))
   return {
     async check() {
       const [found] = await read<{ n: string | number }>(
-        pool,
         `select count(*) as n from information_schema.tables
          where table_schema = database() and table_name in ('ackbox_outbox', 'ackbox_outbox_rejected')`
       )
@@ -41,31 +55,30 @@ export async function mysqlSource(url: string, connections: number): Promise<Sou
     },
     async shards() {
       const rows = await read<{ shard: number }>(
-        pool,
         'select distinct shard from ackbox_outbox where ordering_key is not null'
       )
       return rows.map(row => row.shard)
     },
     async postShare(share, limit, post) {
-      return await transaction(pool, async connection => {
-        const rows = await (
-          share === 'unkeyed' ? unkeyed(connection, limit) : ofShard(connection, share, limit)
-        ).catch((err: Error & { errno?: number }) => {
-          if (err.errno === lockNowait || err.errno === lockWaitTimeout) return []
-          throw err
-        })
+      return await transaction(pool, silenceMs, async ask => {
+        const rows = await (share === 'unkeyed' ? unkeyed(ask, limit) : ofShard(ask, share, limit)).catch(
+          (err: Error & { errno?: number }) => {
+            if (err.errno === lockNowait || err.errno === lockWaitTimeout) return []
+            throw err
+          }
+        )
         if (rows.length === 0) return { seen: 0, removed: 0 }
         const outboxRows = rows.map(rowOf)
         const { accepted, rejected } = byVerdict(outboxRows, await post(outboxRows))
         for (const { id, problem } of rejected) {
-          await connection.query(
+          await ask(
             `insert into ackbox_outbox_rejected (id, ${columns}, problem)
              select ${rejectedId('moved')}, ${columns}, ? from ackbox_outbox moved where id = ?`,
             [problem.slice(0, mostProblem), id]
           )
         }
         const gone = [...accepted, ...rejected.map(one => one.id)]
-        if (gone.length > 0) await connection.query(remove, [JSON.stringify(gone)])
+        if (gone.length > 0) await ask(remove, [JSON.stringify(gone)])
         failpoint('relay.after_remove')
         return { seen: rows.length, removed: gone.length }
       })
@@ -76,7 +89,6 @@ export async function mysqlSource(url: string, connections: number): Promise<Sou
         oldest_s: string | number | null
         rejected: string | number
       }>(
-        pool,
         `select (select count(*) from (select 1 from ackbox_outbox limit 100000) o) as n,
            (select count(*) from (select 1 from ackbox_outbox_rejected limit 100000) r) as rejected,
            (select timestampdiff(microsecond, created_at, now(6)) / 1000000 from ackbox_outbox order by id limit 1) as oldest_s`
@@ -88,19 +100,17 @@ export async function mysqlSource(url: string, connections: number): Promise<Sou
       }
     },
     async retryRejected() {
-      return await transaction(pool, async connection => {
-        const rows = await read<{ id: string }>(
-          connection,
-          'select id from ackbox_outbox_rejected order by id for update'
-        )
+      // Of all rows at once: with very many, an answer may take longer than the silence of any other statement.
+      return await transaction(pool, undefined, async ask => {
+        const rows = await ask<{ id: string }>('select id from ackbox_outbox_rejected order by id for update')
         const ids = rows.map(row => row.id)
         if (ids.length === 0) return 0
-        await connection.query(
+        await ask(
           `insert into ackbox_outbox (id, ${columns})
            select ${returnedId}, ${columns} from ackbox_outbox_rejected where id in (?)`,
           [ids]
         )
-        await connection.query('delete from ackbox_outbox_rejected where id in (?)', [ids])
+        await ask('delete from ackbox_outbox_rejected where id in (?)', [ids])
         return ids.length
       })
     },
@@ -166,15 +176,9 @@ const flag = (value: number | null): boolean | null => (value === null ? null : 
 const json = (value: unknown): string | null =>
   value === null ? null : typeof value === 'string' ? value : JSON.stringify(value)
 
-async function read<T>(at: Pool | PoolConnection, query: string, values: unknown[] = []): Promise<T[]> {
-  const [rows] = await at.query<RowDataPacket[]>(query, values)
-  return rows as T[]
-}
-
 /** Reads by the shard index alone. A scan of other shares would briefly lock their rows, and their NOWAIT would then return no rows. */
-const unkeyed = (at: PoolConnection, limit: number): Promise<Row[]> =>
-  read<Row>(
-    at,
+const unkeyed = (ask: Ask, limit: number): Promise<Row[]> =>
+  ask<Row>(
     `select ${members} from ackbox_outbox force index (ackbox_outbox_shard_idx)
      where shard is null order by id limit ${Number(limit)} for update skip locked`
   )
@@ -183,34 +187,73 @@ const unkeyed = (at: PoolConnection, limit: number): Promise<Row[]> =>
  * One relay at a time reads a shard: two could post the rows of a key in the wrong order. The first statement locks nothing, so it returns
  * no rows of open transactions. If another relay has locked one of the rows, this relay gets none.
  */
-async function ofShard(at: PoolConnection, shard: number, limit: number): Promise<Row[]> {
-  const found = await read<{ id: string | number }>(
-    at,
+async function ofShard(ask: Ask, shard: number, limit: number): Promise<Row[]> {
+  const found = await ask<{ id: string | number }>(
     `select id from ackbox_outbox force index (ackbox_outbox_shard_idx)
      where shard = ${Number(shard)} order by id limit ${Number(limit)}`
   )
   if (found.length === 0) return []
-  return await read<Row>(
-    at,
+  return await ask<Row>(
     `select ${members} from ackbox_outbox force index (primary) where id in (?) order by id for update nowait`,
     [found.map(row => String(row.id))]
   )
 }
 
-async function transaction<T>(pool: Pool, work: (connection: PoolConnection) => Promise<T>): Promise<T> {
+/** Runs a statement and returns its rows. */
+type Ask = <T>(statement: string, values?: unknown[]) => Promise<T[]>
+
+/** A connection that does not answer within `silenceMs` is destroyed. */
+async function onConnection<T>(
+  pool: Pool,
+  silenceMs: number | undefined,
+  work: (ask: Ask) => Promise<T>
+): Promise<T> {
   const connection = await pool.getConnection()
+  const ask: Ask = async <Found>(statement: string, values: unknown[] = []): Promise<Found[]> => {
+    const answer = connection.query<RowDataPacket[]>(statement, values)
+    const [rows] = await (silenceMs === undefined ? answer : within(silenceMs, answer))
+    return rows as Found[]
+  }
   try {
-    await connection.beginTransaction()
-    const result = await work(connection)
-    await connection.commit()
+    const result = await work(ask)
     connection.release()
     return result
   } catch (err) {
     // The end of the connection rolls back and releases the row locks, in any state of the connection.
     connection.destroy()
+    // The driver waits until the server closes its side too, which a host that vanished never does.
+    if (err instanceof Silence) socketOf(connection).destroy()
     throw err
   }
 }
+
+const socketOf = (connection: PoolConnection): Socket =>
+  (connection as unknown as { connection: { stream: Socket } }).connection.stream
+
+class Silence extends Error {
+  readonly code = 'ETIMEDOUT'
+}
+
+/** The timeout of the driver begins only when the statements before it on the connection have ended. */
+async function within<T>(ms: number, answer: Promise<T>): Promise<T> {
+  let timer: NodeJS.Timeout | undefined
+  const silence = new Promise<never>((_, reject) => {
+    timer = setTimeout(() => reject(new Silence(`the database has not answered for ${ms / 1_000} s`)), ms)
+  })
+  return await Promise.race([answer, silence]).finally(() => clearTimeout(timer))
+}
+
+const transaction = <T>(
+  pool: Pool,
+  silenceMs: number | undefined,
+  work: (ask: Ask) => Promise<T>
+): Promise<T> =>
+  onConnection(pool, silenceMs, async ask => {
+    await ask('start transaction')
+    const result = await work(ask)
+    await ask('commit')
+    return result
+  })
 
 /** Error codes of NOWAIT: ER_LOCK_NOWAIT from MySQL, ER_LOCK_WAIT_TIMEOUT from MariaDB. */
 const lockNowait = 3572

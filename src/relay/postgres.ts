@@ -1,15 +1,27 @@
 import { connect, isInfrastructure, locatePrimary, type Client, type Transaction } from '../db/pool.ts'
 import { failpoint } from '../runtime/failpoint.ts'
-import { byVerdict, farMs, rejectedId, RelayError, returnedId, type RelayRow, type Source } from './source.ts'
+import {
+  byVerdict,
+  farMs,
+  longestSilenceMs,
+  rejectedId,
+  RelayError,
+  returnedId,
+  type RelayRow,
+  type Source
+} from './source.ts'
 
 /** `ackbox_outbox` in the producer's PostgreSQL, of any version with SKIP LOCKED (9.5 or newer). */
-export function postgresSource(url: string, connections: number): Source {
-  const sql = connect(url, {
+export function postgresSource(url: string, connections: number, silenceMs = longestSilenceMs): Source {
+  const options = {
     max: connections,
     connect_timeout: 5,
     onnotice: () => {},
     connection: { application_name: 'ackbox relay', statement_timeout: 30_000 }
-  })
+  }
+  // By our patch: the types of postgres.js do not have it.
+  const bounded = { ...options, silence_timeout: silenceMs / 1_000 }
+  const sql = connect(url, bounded)
   return {
     async check() {
       await locatePrimary(url)
@@ -67,15 +79,20 @@ export function postgresSource(url: string, connections: number): Source {
       return { rows: found.rows, oldestS: Math.max(0, found.oldest_s), rejected: found.rejected }
     },
     async retryRejected() {
-      return await sql.begin('isolation level read committed', async tx => {
-        // Of all rows at once: pages could not keep their order.
-        await tx`set local statement_timeout = 0`
-        const moved = await tx`
-          with back as (delete from ackbox_outbox_rejected returning *)
-          insert into ackbox_outbox (id, ${columns(tx)}) overriding system value
-          select ${tx.unsafe(returnedId)}, ${columns(tx)} from back`
-        return moved.count
-      })
+      // Of all rows at once: pages could not keep their order. The answer may take longer than the silence of any other statement.
+      const patient = connect(url, { ...options, max: 1 })
+      try {
+        return await patient.begin('isolation level read committed', async tx => {
+          await tx`set local statement_timeout = 0`
+          const moved = await tx`
+            with back as (delete from ackbox_outbox_rejected returning *)
+            insert into ackbox_outbox (id, ${columns(tx)}) overriding system value
+            select ${tx.unsafe(returnedId)}, ${columns(tx)} from back`
+          return moved.count
+        })
+      } finally {
+        await patient.end({ timeout: 5 })
+      }
     },
     close: () => sql.end({ timeout: 5 })
   }

@@ -32,6 +32,12 @@ export interface RelayRow {
 /** About a hundred years. Databases cannot represent every time beyond it. */
 export const farMs = 3_155_760_000_000
 
+/**
+ * A host that vanished does not close its connections, and TCP alone notices only after a quarter of an hour. A statement that has no
+ * answer for longer than this ends its connection. PostgreSQL and MySQL end a statement, or its wait for a lock, 5 s earlier.
+ */
+export const longestSilenceMs = 35_000
+
 /** The result for a row: Ackbox has the task, or permanently refused it with this problem (JSON), or the row stays. */
 export type RowVerdict =
   | { kind: 'accepted'; isNew: boolean }

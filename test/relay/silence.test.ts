@@ -1,0 +1,52 @@
+import t from 'tap'
+import { isInfrastructure } from '../../src/db/pool.ts'
+import { mysqlSource } from '../../src/relay/mysql.ts'
+import { postgresSource } from '../../src/relay/postgres.ts'
+import { blackHole } from '../support/blackhole.ts'
+import { insert, kinds, producer } from './producer.ts'
+
+t.setTimeout(120_000)
+
+for (const kind of kinds) {
+  t.test(`${kind}: a database that vanished is given up, and read again when it is back`, async t => {
+    const from = await producer(t, kind)
+    if (!from) return
+    await from.run(insert([['kept', 'test.plain', '{}']]))
+    const far = new URL(from.url)
+    const hole = await blackHole(t, { host: far.hostname, port: Number(far.port) })
+    far.port = String(hole.port)
+    const source = await (kind === 'postgres' ? postgresSource : mysqlSource)(far.href, 2, 1_000)
+    t.teardown(() => source.close())
+    const lost = source.postShare('unkeyed', 10, async rows => {
+      t.equal(rows.length, 1)
+      hole.swallow()
+      return [{ kind: 'accepted', isNew: true }]
+    })
+    t.ok(isInfrastructure(await lost.catch((err: unknown) => err)))
+    await t.rejects(source.shards(), 'a new connection is given up too')
+    hole.heal()
+    // Ackbox may take its time: only the database's silence counts.
+    const slow = new Promise(resolve => setTimeout(resolve, 1_500))
+    const done = await source.postShare('unkeyed', 10, async () => {
+      await slow
+      return [{ kind: 'accepted', isNew: true }]
+    })
+    t.same(done, { seen: 1, removed: 1 })
+    t.equal(await from.waiting(), 0)
+  })
+
+  t.test(`${kind}: very many rejected rows may take longer to come back than any other answer`, async t => {
+    const from = await producer(t, kind)
+    if (!from) return
+    await from.run(insert([['back', 'test.plain', '{}']]))
+    const source = await (kind === 'postgres' ? postgresSource : mysqlSource)(from.url, 2, 500)
+    t.teardown(() => source.close())
+    await source.postShare('unkeyed', 10, async () => [{ kind: 'rejected', problem: '{}' }])
+    let moving = Promise.resolve(0)
+    await from.open('delete from ackbox_outbox_rejected', async () => {
+      moving = source.retryRejected()
+      await new Promise(resolve => setTimeout(resolve, 1_500)) // longer than the silence
+    })
+    t.equal(await moving, 1)
+  })
+}
