@@ -103,9 +103,15 @@ function guardFor({ hostname, port, protocol }: URL, egressAllow: string[]): Ret
   return guard({ allow, embedded: false, deny: [] })
 }
 
+/** A page of the dashboard: who follows it from a chat has no key in his hand. */
 function listUrl(publicUrl: string, { downstream, kind }: AlarmMessage): string {
-  const query = new URLSearchParams({ open: 'true', kind, ...(downstream === '' ? {} : { downstream }) })
-  return `${publicUrl}/alarms?${query.toString()}`
+  const query = new URLSearchParams(
+    defined({
+      kind: kind === 'TEST' ? undefined : kind,
+      downstream: downstream === '' ? undefined : downstream
+    })
+  ).toString()
+  return `${publicUrl}/ui/alarms${query === '' ? '' : `?${query}`}`
 }
 
 /** Removes the channel's secrets, plain and URL-encoded, from a text: a vendor's error may repeat parts of the request. */

@@ -81,7 +81,7 @@ for (const name of names) {
     if (['dingtalk', 'feishu', 'wecom', 'slack'].includes(name)) {
       t.notMatch(end.taken[0], /<!channel>|<at |@all|^- forged/m)
       t.match(end.taken[0], /and 199\d\d more|还有 199\d\d 个/)
-      t.match(end.taken[0], 'https://ackbox.test/alarms?open=true')
+      t.match(end.taken[0], 'https://ackbox.test/ui/alarms?kind=')
     }
   })
 
@@ -139,14 +139,16 @@ t.test(
       '[告警] Ackbox：下游 warehouse 有 1 个 FAILED',
       '投递没有成功，已经结束。下游恢复之后，请重投任务。',
       '- 2026-01-02 03:04:05 order-1（order.paid），第 10 次尝试：SEND_EXHAUSTED',
-      '全部未解除的告警：https://ackbox.test/alarms?open=true&kind=FAILED&downstream=warehouse'
+      '全部未解除的告警：https://ackbox.test/ui/alarms?kind=FAILED&downstream=warehouse'
     ])
     t.same(await linesOf({ url, language: 'en' }, end), [
       '[ALARM] Ackbox: 1 × FAILED for warehouse',
       'The delivery has ended without success. Redeliver the task when the downstream is healthy.',
       '- 2026-01-02 03:04:05 order-1 (order.paid), attempt 10: SEND_EXHAUSTED',
-      'All open alarms: https://ackbox.test/alarms?open=true&kind=FAILED&downstream=warehouse'
+      'All open alarms: https://ackbox.test/ui/alarms?kind=FAILED&downstream=warehouse'
     ])
+    const test = await linesOf({ url, language: 'en' }, end, message({ kind: 'TEST', downstream: '' }))
+    t.equal(test.at(-1), 'All open alarms: https://ackbox.test/ui/alarms', 'there are no alarms of this kind')
     const over = message({ type: 'ackbox.alarm.resolved', count: 0, deliveries: [] })
     const [title, text] = await linesOf(url, end, over)
     t.equal(title, '[恢复] Ackbox：下游 warehouse 的 FAILED')

@@ -74,6 +74,18 @@ t.test('what the pages say is what is so now', async t => {
     await page.unroute('**/events?*')
   })
 
+  await t.test('the link of an alarm lists the open alarms of its kind and downstream', async () => {
+    await signIn(page, url, on.admin)
+    await page.goto(`${url}/ui/alarms?kind=TLS&downstream=plain`)
+    await page.locator('main', { hasText: 'Nothing here.' }).waitFor()
+    await page.getByRole('link', { name: 'TLS ✕' }).click()
+    await page.locator('tbody tr', { hasText: 'order-0' }).waitFor()
+    await page.getByRole('button', { name: 'All', exact: true }).click()
+    await page.waitForURL(`${url}/ui/alarms?all=true&downstream=plain`)
+    await page.goto(`${url}/ui/alarms?kind=FAILED&downstream=receipt`)
+    await page.locator('main', { hasText: 'Nothing here.' }).waitFor()
+  })
+
   await t.test('a bulk redelivery is told on the page of each task that it took', async () => {
     on.downstream.mend()
     await signIn(page, url, on.admin)

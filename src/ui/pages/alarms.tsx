@@ -1,4 +1,4 @@
-import { post } from '../api.ts'
+import { post, query } from '../api.ts'
 import { Act } from '../acts.tsx'
 import { Choice, Heading, Link, taskPath, Time } from '../parts.tsx'
 import { listOf, Rows } from '../list.tsx'
@@ -9,12 +9,17 @@ import { go, may, now, param, texts } from '../state.ts'
 export function AlarmsPage() {
   const words = texts.value
   const isAll = param('all') === 'true'
+  const kind = param('kind')
+  const downstream = param('downstream')
+  const to = (changed: Record<string, string | undefined>): string =>
+    `/ui/alarms${query({ all: isAll ? 'true' : undefined, kind, downstream, ...changed })}`
   const loaded = useList(
-    `alarms ${isAll}`,
+    `alarms ${isAll} ${kind} ${downstream}`,
     (cursor, limit) => {
       const from = new Date(now.value.getTime() - 30 * 86_400_000).toISOString()
       // What is open is listed whatever its age.
-      return listOf<'alarms', Alarm>('alarms', '/alarms', isAll ? { from } : { open: true })(cursor, limit)
+      const filter = { kind, downstream, ...(isAll ? { from } : { open: true }) }
+      return listOf<'alarms', Alarm>('alarms', '/alarms', filter)(cursor, limit)
     },
     { kinds: ['failure', 'audit'], everyMs: 30_000, size: 100 }
   )
@@ -25,10 +30,16 @@ export function AlarmsPage() {
           label={words.alarms.kind}
           values={['open', 'all'] as const}
           value={isAll ? 'all' : 'open'}
-          choose={one => go(`/ui/alarms${one === 'all' ? '?all=true' : ''}`)}
+          choose={one => go(to({ all: one === 'all' ? 'true' : undefined }))}
           nameOf={one => (one === 'all' ? words.alarms.all : words.alarms.onlyOpen)}
         />
       </Heading>
+      {kind === '' && downstream === '' ? null : (
+        <p class="quiet">
+          {kind === '' ? null : <Link to={to({ kind: undefined })}>{kind} ✕</Link>}{' '}
+          {downstream === '' ? null : <Link to={to({ downstream: undefined })}>{downstream} ✕</Link>}
+        </p>
+      )}
       <Rows
         title={words.pages.alarms}
         loaded={loaded}
