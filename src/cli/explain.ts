@@ -14,11 +14,17 @@ export function explain(err: unknown): string {
     err instanceof SetupError
   )
     return `ackbox: ${err.message}`
-  const { code, message, address, port } = err as NodeJS.ErrnoException & { address?: string; port?: number }
+  const { code, message, syscall, path, address, port } = err as NodeJS.ErrnoException & {
+    address?: string
+    port?: number
+  }
   if (code === 'EADDRINUSE')
     return `ackbox: ${address ?? ''}:${port ?? ''} is in use: stop what listens there, or set PORT to a free one`
-  if (code === 'EADDRNOTAVAIL' || code === 'EACCES')
+  if (code === 'EADDRNOTAVAIL' || (code === 'EACCES' && /^(?:listen|bind)$/.test(syscall ?? '')))
     return `ackbox: cannot listen on ${address ?? ''}:${port ?? ''} (${code}): check HOST and PORT`
+  // The call of a file system names its path. Connections have an address.
+  if (path !== undefined && syscall !== 'connect')
+    return `ackbox: a file or folder cannot be used (${message}): check it, and what the user of this process may do`
   if (isInfrastructure(err) || code === '3D000' || code?.startsWith('28')) {
     return `ackbox: PostgreSQL cannot be used (${message.trim() || code}): check DATABASE_URL, and that the server is up`
   }

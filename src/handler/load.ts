@@ -1,6 +1,7 @@
 import { readFileSync } from 'node:fs'
 import { resolve } from 'node:path'
 import { pathToFileURL } from 'node:url'
+import { messageOf } from '../runtime/errors.ts'
 import { commandLine } from '../runtime/package.ts'
 import { originsFrom } from '../transport/url.ts'
 import { checkHandler, type Wrong } from './validate.ts'
@@ -96,7 +97,17 @@ interface Exported {
 }
 
 function files(folder: string, problems: HandlerProblem[]): HandlerFile[] {
-  const found = handlerFiles(folder)
+  let found: HandlerFile[] | undefined
+  try {
+    found = handlerFiles(folder)
+  } catch (err) {
+    problems.push({
+      file: folder,
+      what: `the folder cannot be read: ${messageOf(err)}`,
+      fix: 'let the user of this process read it, or set HANDLERS_DIR to another one'
+    })
+    return []
+  }
   if (!found) {
     problems.push({
       file: folder,
@@ -123,6 +134,12 @@ async function read(
     problems.push({ file, what, fix })
     return []
   }
+  let source: string
+  try {
+    source = readFileSync(path, 'utf8')
+  } catch (err) {
+    return wrong(`it cannot be read: ${messageOf(err)}`, 'let the user of this process read it, or remove it')
+  }
   let exports: unknown
   let failed: unknown
   const missing = await namesMissing(async () => {
@@ -132,7 +149,7 @@ async function read(
       failed = err
     }
   })
-  const code = readFileSync(path, 'utf8').replaceAll(/\/\*[^]*?\*\/|^\s*\/\/.*$/gm, '')
+  const code = source.replaceAll(/\/\*[^]*?\*\/|^\s*\/\/.*$/gm, '')
   const names = namesIn(code)
   for (const name of names) if (!env[name]) missing.add(name)
   targets.push(...targetsIn(code, names, env).map(target => ({ file, ...target })))

@@ -1,4 +1,4 @@
-import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { mkdirSync, mkdtempSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import t, { type Test } from 'tap'
@@ -343,4 +343,18 @@ t.test('signing secrets are checked for their form and never repeated in a messa
     /c\.mjs: it needs X_SECRET/
   ])
   t.notMatch(said.join(), 'hunter2')
+})
+
+t.test('a handler or a folder that cannot be read is said with its name', async t => {
+  const dir = folder(t, { 'good.mjs': handler('a', `w: { ${http} }`) })
+  symlinkSync('nowhere', join(dir, 'gone.mjs'))
+  t.match(
+    await problemsOf(dir),
+    only(/^gone\.mjs: it cannot be read: ENOENT.* → let the user of this process/)
+  )
+  symlinkSync('loop', join(dir, 'loop'))
+  t.match(
+    await problemsOf(join(dir, 'loop')),
+    only(/loop: the folder cannot be read: ELOOP.* → let the user/)
+  )
 })

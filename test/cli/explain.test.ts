@@ -1,0 +1,37 @@
+import { readFileSync } from 'node:fs'
+import { createServer } from 'node:net'
+import t from 'tap'
+import { explain } from '../../src/cli/explain.ts'
+
+const errorOf = (code: string, more: object): Error =>
+  Object.assign(new Error(`${code}: as told`), { code, ...more })
+
+t.test('only an error of listen or bind is told as one of HOST and PORT', async t => {
+  const listening = createServer()
+  const err = await new Promise<unknown>(resolve => {
+    listening.once('error', resolve).listen(4999, '192.0.2.1')
+  })
+  t.match(explain(err), /^ackbox: cannot listen on 192\.0\.2\.1:4999 \(EADDRNOTAVAIL\): check HOST and PORT$/)
+  t.match(
+    explain(errorOf('EACCES', { syscall: 'listen', address: '::1', port: 80 })),
+    /cannot listen on ::1:80/
+  )
+  t.match(
+    explain(errorOf('EACCES', { syscall: 'open', path: '/srv/handlers/a.ts' })),
+    /^ackbox: a file or folder cannot be used \(EACCES: as told\)/
+  )
+})
+
+t.test('a missing file is not told as a PostgreSQL that is away, but a missing socket is', async t => {
+  let err: unknown
+  try {
+    readFileSync('/nowhere/file')
+  } catch (thrown) {
+    err = thrown
+  }
+  t.match(explain(err), /^ackbox: a file or folder cannot be used \(ENOENT.*'\/nowhere\/file'\)/)
+  t.match(
+    explain(errorOf('ENOENT', { syscall: 'connect', address: '/run/.s.PGSQL.5432' })),
+    /^ackbox: PostgreSQL/
+  )
+})
