@@ -10,6 +10,7 @@ import { dtmHandlers, type DtmTargets } from './dtm.ts'
 import { namesMissing, useEnv } from './env.ts'
 import { handlerFiles, type HandlerFile } from './files.ts'
 import { prepareForHandlers } from './resolve.ts'
+import { scanSource } from './scan-source.ts'
 import { sharedDownstreams, type SharedDownstream } from './shared-downstreams.ts'
 import { isTypeScript, placeOf } from './typescript.ts'
 
@@ -149,10 +150,13 @@ async function read(
       failed = err
     }
   })
-  const code = source.replaceAll(/\/\*[^]*?\*\/|^\s*\/\/.*$/gm, '')
-  const names = namesIn(code)
-  for (const name of names) if (!env[name]) missing.add(name)
-  targets.push(...targetsIn(code, names, env).map(target => ({ file, ...target })))
+  const { names, optional, origins } = scanSource(source)
+  for (const name of names) if (!env[name] && !optional.has(name)) missing.add(name)
+  targets.push(...origins.map(url => ({ file, name: url, url })))
+  for (const name of names) {
+    const url = env[name]
+    if (url !== undefined && /^https?:\/\//.test(url)) targets.push({ file, name, url })
+  }
   for (const name of missing) wrong(`it needs ${name}, which is not set`, `set ${name}, for example in .env`)
   if (failed) {
     // Fixing the missing value also fixes the errors that it caused.
@@ -181,29 +185,6 @@ function checked(
   if (!Array.isArray(checked)) return [checked]
   problems.push(...checked.map(each => ({ file, ...each })))
   return []
-}
-
-/** The names that a handler's hooks read from `env`. They are found in its source, before a task needs them. */
-function namesIn(code: string): Set<string> {
-  const imports = /import\s*\{([^}]*)\}\s*from\s*['"]ackbox\/handler['"]/.exec(code)?.[1] ?? ''
-  if (!/(^|[\s,])env\s*(,|$)/.test(imports.trim())) return new Set()
-  const reads = code.matchAll(/(?<![\w$.])env(?:\.([A-Za-z_]\w*)|\[['"](\w+)['"]\])/g)
-  return new Set([...reads].map(([, dotted, quoted]) => dotted ?? quoted ?? ''))
-}
-
-function targetsIn(
-  code: string,
-  names: Set<string>,
-  env: LoadOptions['env']
-): { name: string; url: string }[] {
-  const written = [...code.matchAll(/\burl`(https?:\/\/[^/?#`$\s]+)/g)].map(([, origin = '']) => origin)
-  return [
-    ...[...new Set(written)].map(url => ({ name: url, url })),
-    ...[...names].flatMap(name => {
-      const url = env[name]
-      return url !== undefined && /^https?:\/\//.test(url) ? [{ name, url }] : []
-    })
-  ]
 }
 
 /** Duplicate messageCodes. Checked before the rest of each handler, so that all errors are reported together. */

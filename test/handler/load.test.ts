@@ -358,3 +358,23 @@ t.test('a handler or a folder that cannot be read is said with its name', async 
     only(/loop: the folder cannot be read: ELOOP.* → let the user/)
   )
 })
+
+t.test(
+  'only code that reads a setting needs it: no comment, no text, and not what is asked for with in',
+  async t => {
+    const rest = `, checkBack: () => ({ transport: 'http', request: () => {
+    const form = { headers: { accept: '*/*', path: "//" } } // was env.OLD_URL
+    const slash = /['"\`/*]/.test('a') // as env.OLDER_URL
+    /* env.OLDEST_URL */
+    if (!slash) throw new Error('env.TOLD is not set') // it's env.NONE
+    const base = 'MAYBE_URL' in env ? env.MAYBE_URL : \`https://x.example/\${env.IN_TEMPLATE}/\${\`a//\${1}\`}\` + env.AFTER
+    const other = { accept: '*/*', base: env['NAMED_URL'] }
+    return { url: base, ...form, ...other }
+  } })`
+    const dir = folder(t, { 'a.mjs': handler('a', `w: { ${http} }`, rest) })
+    t.same(
+      (await problemsOf(dir)).map(text => /it needs (\w+), which/.exec(text)?.[1] ?? text),
+      ['IN_TEMPLATE', 'AFTER', 'NAMED_URL']
+    )
+  }
+)
