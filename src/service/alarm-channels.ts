@@ -1,4 +1,5 @@
 import { channelName, parseChannel, type ChannelConfig } from '../alarm/channel-config.ts'
+import { isServiceLink } from './service-links.ts'
 import type { Settings } from './settings.ts'
 
 const prefix = 'ALARM_CHANNEL_'
@@ -26,7 +27,7 @@ export function readAlarmChannels(
     else wrong.push(`ALARM_CHANNELS: ${JSON.stringify(name)} must be 1 to 32 small letters, digits or '-'`)
   }
   for (const [variable, url] of Object.entries(env)) {
-    if (!variable.startsWith(prefix) || !url) continue
+    if (!variable.startsWith(prefix) || !url || isServiceLink(variable, url)) continue
     const name = variable.slice(prefix.length).toLowerCase().replaceAll('_', '-')
     if (/^[A-Z0-9_]+$/.test(variable) && channelName.test(name)) read(variable, name, url)
     else wrong.push(`${variable} names no channel: ${prefix} and 1 to 32 capital letters, digits or _`)

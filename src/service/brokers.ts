@@ -1,4 +1,5 @@
 // The brokers of the environment: BROKER_…, BROKERS_JSON, and those that RECEIPTS_FROM names.
+import { isServiceLink } from './service-links.ts'
 import { list, type Settings } from './settings.ts'
 import { bringsReceipts } from '../transport/receipt-readers.ts'
 import { brokerName, brokerVariable, parseBroker, transportOf, type Broker } from '../transport/broker.ts'
@@ -27,7 +28,7 @@ export function readBrokers(
   }
   for (const [variable, url] of Object.entries(env)) {
     const name = variable.slice('BROKER_'.length).toLowerCase().replaceAll('_', '-')
-    if (!variable.startsWith('BROKER_') || !url) continue
+    if (!variable.startsWith('BROKER_') || !url || isServiceLink(variable, url)) continue
     if (brokerName.test(name) && brokerVariable(name) === variable) read(variable, name, url)
     else wrong.push(`${variable} names no broker: BROKER_ and 1 to 32 capital letters, digits or _`)
   }

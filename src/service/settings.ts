@@ -4,6 +4,7 @@ import { redisAddress } from '../queue/redis-address.ts'
 import { readTargets } from '../handler/dtm.ts'
 import { nearest } from '../runtime/nearest.ts'
 import { address, addresses, base, decodable } from './addresses.ts'
+import { isServiceLink } from './service-links.ts'
 
 const whole = (min: number, max: number) => {
   const error = `must be a whole number from ${min} to ${max}`
@@ -228,8 +229,8 @@ export type Settings = z.output<typeof settings>
 /** Warnings for names that nearly match a setting, which would silently keep its default. Each ALARM_CHANNEL_ names a channel. */
 export function misspelt(env: Record<string, string | undefined>): string[] {
   const ours = Object.keys(settings.shape)
-  return Object.keys(env).flatMap(name => {
-    if (ours.includes(name) || name.startsWith('ALARM_CHANNEL_')) return []
+  return Object.entries(env).flatMap(([name, value = '']) => {
+    if (ours.includes(name) || name.startsWith('ALARM_CHANNEL_') || isServiceLink(name, value)) return []
     const unset = ours.filter(our => env[our] === undefined)
     // HOME is two letters from HOST, and PATH from AUTH: short names must be closer.
     const meant = nearest(name, unset, our => (our.length < 6 ? 1 : 2))

@@ -229,6 +229,32 @@ t.test('addresses that downstreams may have are a list, and an empty list is a l
   }
 })
 
+t.test(
+  'the variables that Kubernetes makes of Services are no brokers, channels or misspelt settings',
+  async t => {
+    const links = (service: string): Record<string, string> => ({
+      [`${service}_SERVICE_HOST`]: '10.0.0.5',
+      [`${service}_SERVICE_PORT`]: '9092',
+      [`${service}_SERVICE_PORT_CLIENT_9092`]: '9092',
+      [`${service}_PORT`]: 'tcp://10.0.0.5:9092',
+      [`${service}_PORT_9092_TCP`]: 'tcp://10.0.0.5:9092',
+      [`${service}_PORT_9092_TCP_PROTO`]: 'tcp',
+      [`${service}_PORT_9092_TCP_PORT`]: '9092',
+      [`${service}_PORT_9092_TCP_ADDR`]: 'fd00::5'
+    })
+    const services = ['BROKER', 'BROKER_KAFKA', 'ALARM_CHANNEL', 'ALARM_CHANNEL_CHAT', 'ACKBOX', 'PG']
+    const config = readConfig({
+      ...Object.assign({}, ...services.map(links)),
+      BROKER_KAFKA: 'kafka://10.0.0.5:9092'
+    })
+    t.same([...config.brokers.keys()], ['kafka'])
+    t.same(config.alarmChannels, [])
+    t.same(config.warnings, [])
+    t.match(complaint({ BROKER_PORT: '10.0.0.5:9092' }), /^BROKER_PORT must/, 'this is none of them')
+    t.match(complaint({ BROKER_X: 'tcp://10.0.0.5:9092' }), /^BROKER_X must/)
+  }
+)
+
 t.test('a compose file that passes NAME= sets nothing', async t => {
   t.match(readConfig({ REDIS_URL: '', PORT: '', SECRET: '' }), { port: 3000, embedded: true })
 })
