@@ -67,7 +67,8 @@ async function main(): Promise<void> {
   const { receiver } = running
   const registry = await readHandlers(config, receiver?.url)
   const demoKey = config.demo && config.auth ? await keepDemoKey(databaseUrl, config.dataDir) : undefined
-  if (!config.demo) await dropDemoKey(databaseUrl, config.dataDir)
+  const leftover = config.demo ? undefined : await dropDemoKey(databaseUrl, config.dataDir)
+  if (leftover !== undefined) log.warn({ warning: leftover }, 'settings.warn')
   if (stopped) return
   running.service = await buildService({
     config,

@@ -2,6 +2,7 @@ import { existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node
 import path from 'node:path'
 import { createKey, findKey, hashKey, revokeKey, scopes } from '../db/api-keys.ts'
 import { openDb } from '../db/pool.ts'
+import { messageOf } from '../runtime/errors.ts'
 
 export interface DemoKey {
   key: string
@@ -47,16 +48,30 @@ export function demoHeader({ key, file }: DemoKey, isTerminal: boolean): string 
   return `-H "authorization: Bearer $(cat '${file.replaceAll("'", `'\\''`)}')"`
 }
 
-/** Revokes the key of an earlier DEMO=on: it has every scope, and was printed. */
-export async function dropDemoKey(databaseUrl: string, dataDir: string): Promise<void> {
+/**
+ * Revokes the key of an earlier DEMO=on: it has every scope, and was printed. Returns a warning if its file cannot be read or removed: the
+ * folder may be read-only, or belong to another user.
+ */
+export async function dropDemoKey(databaseUrl: string, dataDir: string): Promise<string | undefined> {
   const file = fileIn(dataDir)
-  if (!existsSync(file)) return
+  if (!existsSync(file)) return undefined
+  let kept: string
+  try {
+    kept = readFileSync(file, 'utf8').trim()
+  } catch (err) {
+    return `the key of an earlier DEMO=on may still be valid: ${messageOf(err)}; revoke the key demo, and remove the file`
+  }
   const sql = openDb(databaseUrl, { max: 1 })
   try {
-    const key = await findKey(sql, hashKey(readFileSync(file, 'utf8').trim()))
+    const key = await findKey(sql, hashKey(kept))
     if (key) await revokeKey(sql, { id: key.id, who: { name: 'DEMO=off' } })
-    rmSync(file)
   } finally {
     await sql.end({ timeout: 1 })
+  }
+  try {
+    rmSync(file)
+    return undefined
+  } catch (err) {
+    return `the key of an earlier DEMO=on is revoked, but its file stays: ${messageOf(err)}; remove it`
   }
 }

@@ -1,5 +1,5 @@
 import { execFileSync } from 'node:child_process'
-import { existsSync, statSync, writeFileSync } from 'node:fs'
+import { existsSync, mkdirSync, statSync, writeFileSync } from 'node:fs'
 import path from 'node:path'
 import t from 'tap'
 import { findKey, hashKey } from '../../src/db/api-keys.ts'
@@ -19,6 +19,14 @@ t.test('the demo key is made once, and worth nothing once DEMO is off', async t 
   t.notOk(existsSync(file))
   await dropDemoKey(url, dataDir)
   t.not((await keepDemoKey(url, dataDir)).key, key, 'the next demo gets its own')
+})
+
+t.test('a demo key that cannot be read is a warning, and does not prevent the start', async t => {
+  const { url } = await testDb(t)
+  const dataDir = folder(t)
+  mkdirSync(path.join(dataDir, 'demo-key'))
+  t.match(await dropDemoKey(url, dataDir), /^the key of an earlier DEMO=on may still be valid: EISDIR/)
+  t.equal(await dropDemoKey(url, folder(t)), undefined)
 })
 
 t.test('the demo key is shown to a terminal; a log is told where it is kept, for a shell to read it', t => {
