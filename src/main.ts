@@ -28,9 +28,11 @@ const faults = ['SIGSEGV', 'SIGBUS', 'SIGILL', 'SIGFPE', 'SIGTRAP', 'SIGABRT'] a
 interface Running {
   service?: Service
   receiver?: Receiver
-  embedded?: Embedded
+  /** From the moment at which it starts: a stop waits for it. */
+  embedded?: Promise<Embedded>
+  isStopping: boolean
 }
-const running: Running = {}
+const running: Running = { isStopping: false }
 
 await main().catch(fail)
 
@@ -39,24 +41,24 @@ async function main(): Promise<void> {
   const log = await openLog(config)
   for (const warning of config.warnings) log.warn({ warning }, 'settings.warn')
   armFailpoints(config.failpoints)
-  let stopped = false
   const grace = closeWithGrace(
     { delay: false, logger: false, skip: ['SIGINT', 'SIGTERM', ...faults] },
     async ({ signal, err }) => {
       if (err) log.error({ err }, 'crash')
       if (signal) log.info({ signal }, 'stop')
-      stopped = true
+      running.isStopping = true
       // The timer keeps the process alive: a stop that hangs must not look like a clean end.
       setTimeout(() => process.exit(1), (running.service?.stopMs ?? 0) + graceMs)
       await stop()
     }
   )
   onStop(why => {
-    if (stopped) process.exit(1)
+    if (running.isStopping) process.exit(1)
     log.info(why, 'stop')
     grace.close()
   })
   const databaseUrl = await openDatabase(config, log)
+  if (databaseUrl === undefined) return
   const secret = config.secret ?? embeddedSecret(config.dataDir)
   if (config.demo) {
     running.receiver = await startReceiver({
@@ -69,7 +71,7 @@ async function main(): Promise<void> {
   const demoKey = config.demo && config.auth ? await keepDemoKey(databaseUrl, config.dataDir) : undefined
   const leftover = config.demo ? undefined : await dropDemoKey(databaseUrl, config.dataDir)
   if (leftover !== undefined) log.warn({ warning: leftover }, 'settings.warn')
-  if (stopped) return
+  if (running.isStopping) return
   running.service = await buildService({
     config,
     databaseUrl,
@@ -105,16 +107,18 @@ async function main(): Promise<void> {
       facts: setupFacts(config, secret, registry)
     },
     log,
-    () => stopped
+    () => running.isStopping
   )
 }
 
-/** The URL of a usable database. The embedded one is migrated here, any other by `ackbox migrate`. */
-async function openDatabase(config: Config, log: pino.Logger): Promise<string> {
+/** The URL of a usable database. The embedded one is migrated here, any other by `ackbox migrate`. Undefined: this process is stopping. */
+async function openDatabase(config: Config, log: pino.Logger): Promise<string | undefined> {
   if (config.databaseUrl === undefined) {
-    running.embedded = await startEmbedded({ dataDir: config.dataDir, log })
-    await migrate(running.embedded.url, log)
-    return running.embedded.url
+    running.embedded = startEmbedded({ dataDir: config.dataDir, log })
+    const { url } = await running.embedded
+    if (running.isStopping) return undefined
+    await migrate(url, log)
+    return url
   }
   await checkDatabase(config.databaseUrl)
   const missing = await pendingMigrations(config.databaseUrl)
@@ -131,7 +135,8 @@ async function openDatabase(config: Config, log: pino.Logger): Promise<string> {
 async function stop(): Promise<void> {
   await running.service?.stop()
   await running.receiver?.close()
-  await running.embedded?.stop()
+  const embedded = await running.embedded?.catch(() => undefined)
+  await embedded?.stop()
 }
 
 /** PORT=0 becomes a real port first: handlers, receipts and the egress guard need it. */
@@ -215,7 +220,9 @@ function demoLine(url: string): string {
 }
 
 /** Prints one line with the remedy. A stack trace only for a bug of Ackbox. */
-async function fail(err: unknown): Promise<never> {
+async function fail(err: unknown): Promise<void> {
+  // The stop has taken the database from under the start.
+  if (running.isStopping) return
   await stop().catch(() => {})
   console.error(explain(err))
   process.exit(1)

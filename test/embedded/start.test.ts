@@ -106,6 +106,22 @@ t.test('a command that Ctrl-C ends leaves no PostgreSQL behind', async t => {
   t.notOk(fs.existsSync(pidFile), 'it ended, and in order')
 })
 
+t.test('a service that is stopped while its PostgreSQL starts leaves none behind', async t => {
+  const dataDir = await dataFolder(t)
+  const pidFile = path.join(dataDir, 'postgres/postmaster.pid')
+  const child = spawn(plainNode[0], [...plainNode.slice(1), program, 'start'], {
+    env: { PATH: process.env['PATH'], DATA_DIR: dataDir, PORT: '0' },
+    stdio: ['ignore', 'pipe', 'pipe']
+  })
+  const said: Buffer[] = []
+  for (const stream of [child.stdout, child.stderr]) stream.on('data', (chunk: Buffer) => said.push(chunk))
+  await until('PostgreSQL starts', () => fs.existsSync(pidFile))
+  child.kill('SIGTERM')
+  t.same(await once(child, 'close'), [0, null])
+  t.notOk(fs.existsSync(pidFile), 'it ended, and in order')
+  t.notMatch(Buffer.concat(said).toString(), /ackbox: |"ready"/)
+})
+
 t.test('what a first start that was killed left behind is removed', t => {
   const dataDir = folder(t)
   const [old, fresh] = ['postgres.new-old', 'postgres.new-fresh'].map(name => path.join(dataDir, name))
