@@ -98,6 +98,9 @@ export function parseChannel(name: string, given: unknown): ChannelConfig | stri
   if (typeof rule === 'string') return rule
   const place = parseUrl(url, secret)
   if (typeof place === 'string') return place
+  // Without it the alert ends an hour after its last message, and is told as resolved while deliveries are still FAILED.
+  if (place.kind === 'alertmanager' && sendResolved === false)
+    return 'must not have sendResolved false: Alertmanager ends an alert that is not sent again; send_resolved of its receivers decides'
   return {
     name,
     ...place,

@@ -175,6 +175,19 @@ t.test(
   }
 )
 
+t.test('Alertmanager cannot be kept from hearing of the end: it would end the alert by itself', t => {
+  const url = 'https://alertmanager.test/api/v2/alerts'
+  t.match(
+    parseChannel('ops', { url, sendResolved: false }),
+    /^must not have sendResolved false: Alertmanager ends/
+  )
+  t.match(parseChannel('ops', { url, sendResolved: true }), { sendResolved: true })
+  t.match(parseChannel('ops', { url: `pagerduty+${url}`, secret: 'routing', sendResolved: false }), {
+    sendResolved: false
+  })
+  t.end()
+})
+
 t.test('PagerDuty and Alertmanager hear of the end under the same key', async t => {
   for (const name of ['pagerduty', 'alertmanager'] as const) {
     const end = await vendor(t, name)
