@@ -26,8 +26,9 @@ export function readKey(
   { key, 'key-file': file }: { key?: string | undefined; 'key-file'?: string | undefined },
   env: NodeJS.ProcessEnv
 ): string | undefined {
-  if (key !== undefined) return key
-  if (file === undefined) return env['ACKBOX_KEY'] || undefined
+  // A variable read from a file ends in a line break, which no header takes.
+  if (key !== undefined) return key.trim()
+  if (file === undefined) return env['ACKBOX_KEY']?.trim() || undefined
   try {
     return readFileSync(file, 'utf8').trim()
   } catch (err) {

@@ -5,7 +5,7 @@ import { commandLine } from '../runtime/package.ts'
 import type { TaskView } from '../db/views.ts'
 import { readDemoKey } from '../demo/key.ts'
 import { environment } from '../service/config.ts'
-import { printable, readUrl, UsageError } from './arguments.ts'
+import { printable, readKey, readUrl, UsageError } from './arguments.ts'
 import { openClient, type Client } from './client.ts'
 import { checkArguments, placeOf, readArguments, type Given } from './tasks/arguments.ts'
 import { sleep } from '../runtime/repeat.ts'
@@ -70,7 +70,7 @@ export async function run(args: string[]): Promise<void> {
     checkArguments(verb, words, given, help)
     const env = environment()
     const url = readUrl(given.url, env)
-    const key = given.key ?? (env['ACKBOX_KEY'] || readDemoKey(env['DATA_DIR'] || undefined))
+    const key = readKey(given, env) ?? readDemoKey(env['DATA_DIR'] || undefined)
     client = openClient({ url, ...(key ? { key } : {}), sockets: 2, signal: stop.signal })
     await perform(client, url, verb, words, given)
   } catch (err) {
