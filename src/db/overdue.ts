@@ -12,27 +12,61 @@ export type Overdue = Pick<typeof task.$inferSelect, 'taskNo' | 'messageCode' | 
     'taskId' | 'downstream' | 'attempt' | 'triesLeft' | 'lost' | 'needsReceipt' | 'orderingKey'
   > & { phase: Phase }
 
+/** Where a look at the clocks of a downstream goes on. */
+export interface Place {
+  downstream: string
+  /** The earliest clock that it reads, as PostgreSQL writes a time. */
+  at: string
+  /** Of the deliveries with exactly this clock it reads those from this page of the table on. */
+  tid: string
+}
+
+const firstTid = '(0,0)'
+
+/** Before the deliveries whose clocks ran out at this time or later, ms since 1970. Undefined: before all. */
+export const placeAt = (downstream: string, fromMs: number | undefined): Place => ({
+  downstream,
+  at: fromMs === undefined ? '-infinity' : new Date(fromMs).toISOString(),
+  tid: firstTid
+})
+
 /**
- * Lost leases, missing receipts and expired deliveries, whose clocks ran out since `since` (null: ever). The window keeps
- * a look cheap while a million deliveries wait: an earlier look has found the clocks that ran out earlier.
+ * Lost leases, missing receipts and expired deliveries. Of each place it reads the next `limit` clocks that ran out: a million deliveries
+ * may wait among them. `next` are the places that have more. `limit` is more than the rows of a page of the table (300), since a look
+ * reads the page at which the last one ended once more.
  */
 export async function findOverdue(
   sql: Sql,
-  downstreams: readonly string[],
-  since: Date | null,
+  places: readonly Place[],
   limit: number
-): Promise<Overdue[]> {
-  return await sql<Overdue[]>`
-    select ${columns(sql)}
-    from unnest(${textArray(downstreams)}::text[]) as o (downstream) cross join lateral (
-      select w.*
-      from delivery w
-      where w.status = 0 and w.downstream = o.downstream and w.next_action_at <= now()
-        and w.next_action_at > ${since?.toISOString() ?? '-infinity'}::text::timestamptz
-        and (w.phase <> 'WAITING' or w.deliver_before <= now())
-      order by w.next_action_at
-      limit ${limit}
-    ) d join task t on t.id = d.task_id`
+): Promise<{ overdue: Overdue[]; next: Place[] }> {
+  const rows = await sql<
+    (Overdue & { isOverdue: boolean | null; isLast: boolean; at: string; tid: string })[]
+  >`
+    select ${columns(sql)}, d.is_overdue as "isOverdue", d.nth = ${limit}::int as "isLast", d.next_action_at::text as at, d.tid
+    from unnest(
+      ${textArray(places.map(({ downstream }) => downstream))}::text[], ${textArray(places.map(({ at }) => at))}::timestamptz[],
+      ${textArray(places.map(({ tid }) => tid))}::tid[]
+    ) as o (downstream, at, tid) cross join lateral (
+      select p.*, p.phase <> 'WAITING' or p.deliver_before <= now() as is_overdue, row_number() over () as nth
+      from (
+        select w.*, w.ctid::text as tid
+        from delivery w
+        where w.status = 0 and w.downstream = o.downstream and w.next_action_at <= now() and w.next_action_at >= o.at
+          -- Equal clocks are in the order of their rows in the index.
+          and (w.next_action_at > o.at or w.ctid >= o.tid)
+        order by w.next_action_at
+        limit ${limit}::int
+      ) p
+    ) d join task t on t.id = d.task_id
+    where d.is_overdue or d.nth = ${limit}::int`
+  return {
+    overdue: rows.filter(one => one.isOverdue),
+    next: rows
+      .filter(one => one.isLast)
+      // An update that moves no clock gives a row another place in its page, but not in the index.
+      .map(({ downstream, at, tid }) => ({ downstream, at, tid: tid.replace(/,\d+/, ',0') }))
+  }
 }
 
 /** The columns of an Overdue. `d` is the delivery, `t` its task. */

@@ -1,4 +1,6 @@
+import { isTimeout } from '../db/batch.ts'
 import { nextDue } from '../db/deliveries.ts'
+import { placeAt, type Place } from '../db/overdue.ts'
 import { isInfrastructure } from '../db/pool.ts'
 import { lowWater, untilFullLook, type LowWater } from './low-water.ts'
 import { nap } from '../runtime/repeat.ts'
@@ -33,10 +35,17 @@ const yieldMs = 60_000
 /** How often a dispatcher that yielded checks whether it may continue. */
 const yieldPollMs = 500
 
+/** The statement that writes a clock commits a little later. */
+const overlapMs = 1_000
+
 interface Memory {
   marks: LowWater
-  /** An earlier sweep has checked all clocks before this time. Null: check all. */
-  since: Date | null
+  /** By the clock of the database, ms since 1970: sweeps check the clocks that end later, since the first one began. */
+  since: number
+  /** The look at the clocks since then, if it is not at its end. */
+  recent: { left: readonly Place[]; beganMs: number } | null
+  /** The look at all clocks, if it is not at its end, and the ms that it took so far. */
+  full: { left: readonly Place[]; ms: number } | null
   fullLookAt: number
   orphanLookAt: number
   /** No lease is treated as lost before this time. Infinity until the database answers again. */
@@ -52,7 +61,9 @@ interface Memory {
 export function dispatcher(deps: DispatcherDeps): Dispatcher {
   const memory: Memory = {
     marks: lowWater(deps.downstreams.map(one => one.name)),
-    since: null,
+    since: Infinity,
+    recent: null,
+    full: null,
     fullLookAt: 0,
     orphanLookAt: performance.now() + orphanLookMs,
     trustFrom: 0,
@@ -73,7 +84,11 @@ export function dispatcher(deps: DispatcherDeps): Dispatcher {
       return waitMs
     } catch (err) {
       if (!isInfrastructure(err)) deps.log.error({ err }, 'dispatcher.failed')
-      memory.since = null
+      // PostgreSQL is not away then: nothing else would say it.
+      else if (isTimeout(err)) deps.log.warn({ err }, 'dispatcher.failed')
+      memory.recent = null
+      memory.full = null
+      memory.fullLookAt = 0
       memory.marks.forget()
       memory.trustFrom = Infinity
       failures++
@@ -143,15 +158,37 @@ async function look(deps: DispatcherDeps, memory: Memory): Promise<number> {
 }
 
 /**
- * Checks the clocks that ended since the last check, or all. The check of all finds deliveries that were due already and waited until their
- * deliverBefore passed.
+ * Checks the clocks that ended since the last check, then a part of all. The check of all finds deliveries that were due already and waited
+ * until their deliverBefore passed. False: the first check has not reached its end.
  */
 async function rescue(deps: DispatcherDeps, memory: Memory, names: string[], now: Date): Promise<boolean> {
-  const isFull = performance.now() > memory.fullLookAt
-  const { isAll, lookMs } = await rescueOverdue(deps, names, isFull ? null : memory.since)
-  if (!isAll) return false
-  if (isFull) memory.fullLookAt = performance.now() + untilFullLook(lookMs)
-  // A second of overlap: the statement that writes a clock commits a little later.
-  memory.since = new Date(now.getTime() - 1_000)
+  const fromMs = Math.min(memory.since, now.getTime() - overlapMs)
+  const recent = memory.recent ?? { left: names.map(name => placeAt(name, fromMs)), beganMs: now.getTime() }
+  const { left } = await rescueOverdue(deps, recent.left)
+  memory.recent = left.length > 0 ? { ...recent, left } : null
+  if (memory.recent) return false
+  memory.since = recent.beganMs - overlapMs
+  if (performance.now() > memory.fullLookAt) await lookOnAtAll(deps, memory, names)
   return true
+}
+
+/** The next part of the check of all clocks. Its failure does not end the check of those that ended just now. */
+async function lookOnAtAll(deps: DispatcherDeps, memory: Memory, names: string[]): Promise<void> {
+  const { left: places, ms } = memory.full ?? {
+    left: names.map(name => placeAt(name, memory.marks.from(name))),
+    ms: 0
+  }
+  try {
+    const { left, lookMs } = await rescueOverdue(deps, places)
+    const isWhole = left.length === 0
+    memory.full = isWhole ? null : { left, ms: ms + lookMs }
+    memory.fullLookAt =
+      performance.now() +
+      (isWhole ? untilFullLook(ms + lookMs) : Math.min(deps.sweepMs, untilFullLook(lookMs)))
+  } catch (err) {
+    if (!isTimeout(err)) throw err
+    deps.log.warn({ err }, 'dispatcher.failed')
+    memory.full = null
+    memory.fullLookAt = performance.now() + untilFullLook(Infinity)
+  }
 }

@@ -1,6 +1,6 @@
 import { raiseNoHandler } from '../db/alarms.ts'
 import { findOrphans } from '../db/deliveries.ts'
-import { findOverdue, findOwned, findUnread, type Overdue } from '../db/overdue.ts'
+import { findOverdue, findOwned, findUnread, type Overdue, type Place } from '../db/overdue.ts'
 import type { DeadOwner } from '../db/owners.ts'
 import type { Sql } from '../db/pool.ts'
 import { decide } from '../domain/retry-policy.ts'
@@ -34,27 +34,29 @@ type RescueOwnedDeps = RescueDeps & {
 }
 
 const overdueAtOnce = 1_000
+/** The clocks that one look reads: some ten milliseconds. */
+const clocksAtOnce = 20_000
 /** Longer than a working queue takes for an answer. */
 const queueMs = 2_000
 
 /**
- * Decides for deliveries whose clock has ended: lost leases, missing receipts, passed deliverBefore. `since` skips clocks that an
- * earlier sweep has checked. Null: check all. `isAll` false: there are more than one sweep takes. `lookMs`: how long the look took.
+ * Decides for deliveries whose clock has ended, from these places on: lost leases, missing receipts, passed deliverBefore. `left`: the
+ * places with more clocks than one look reads. `lookMs`: how long the look took.
  */
 export async function rescueOverdue(
   deps: RescueDeps,
-  downstreams: string[],
-  since: Date | null
-): Promise<{ isAll: boolean; lookMs: number }> {
+  places: readonly Place[]
+): Promise<{ left: Place[]; lookMs: number }> {
+  const limit = Math.max(overdueAtOnce, Math.floor(clocksAtOnce / Math.max(1, places.length)))
   const began = performance.now()
-  const overdue = await findOverdue(deps.sql, downstreams, since, overdueAtOnce)
+  const { overdue, next } = await findOverdue(deps.sql, places, limit)
   const lookMs = performance.now() - began
   await decideAll(
     deps,
     overdue,
     overdue.map(one => ({ ...rescueMoveOf(deps, one), overdue: true }))
   )
-  return { isAll: overdue.length < overdueAtOnce, lookMs }
+  return { left: next, lookMs }
 }
 
 /**

@@ -1,6 +1,6 @@
 import t from 'tap'
 import { claimDue, findOrphans, nextDue } from '../../src/db/deliveries.ts'
-import { findOverdue } from '../../src/db/overdue.ts'
+import { findOverdue, placeAt, type Place } from '../../src/db/overdue.ts'
 import { openDb } from '../../src/db/pool.ts'
 import type { State } from '../../src/domain/transitions.ts'
 import { testDb } from '../support/postgres.ts'
@@ -79,7 +79,8 @@ t.test('what is overdue for a decision is found, live clocks are not', async t =
   await standing(sql, at('IN_FLIGHT'), { inMs: 5_000 })
   await standing(sql, at('AWAITING_RECEIPT'), { inMs: 5_000 })
   await standing(sql, at('IN_FLIGHT'), { inMs: -1, downstream: 'unknown' })
-  const found = await findOverdue(sql, ['warehouse'], null, 100)
+  const { overdue: found, next } = await findOverdue(sql, [placeAt('warehouse', undefined)], 1_000)
+  t.same(next, [])
   t.same(found.map(one => one.taskId).toSorted(), [lost, silent, expired].toSorted())
   t.match(
     found.find(one => one.taskId === silent),
@@ -93,11 +94,39 @@ t.test('what is overdue for a decision is found, live clocks are not', async t =
     }
   )
   t.same(
-    await findOverdue(sql, ['warehouse'], new Date(Date.now() + 1_000), 100),
+    (await findOverdue(sql, [placeAt('warehouse', Date.now() + 1_000)], 1_000)).overdue,
     [],
     'an earlier look saw them'
   )
-  t.equal((await findOverdue(sql, ['warehouse'], null, 2)).length, 2)
+})
+
+t.test('what is overdue is found in parts, also among thousands with the same clock', async t => {
+  const { sql } = await testDb(t)
+  const first = await standing(sql, at('IN_FLIGHT'), { inMs: -7_200_000 })
+  await sql`
+    insert into task (id, task_no, message_code, scene_type, message_body, content_hash, created_by)
+    select gen_random_uuid(), 'no:' || n, 'order.paid', '', '{}', 'parts', 'test' from generate_series(1, 3000) n`
+  await sql`
+    insert into delivery (task_id, downstream, status, phase, next_action_at, attempt, tries_left, needs_receipt, deliver_before)
+    select id, 'warehouse', 0, 'WAITING', now() - interval '1 hour', 0, 9, false, case when task_no like '%7' then now() end
+    from task where content_hash = 'parts'`
+  const last = await standing(sql, at('IN_FLIGHT'), { inMs: -1 })
+  const elsewhere = await standing(sql, at('IN_FLIGHT'), { inMs: -1, downstream: 'points' })
+  // A claim and its release leave the row at another place of its page.
+  await sql`update delivery set owner = 1 where task_id in (select id from task where content_hash = 'parts' and task_no like '%77')`
+  const found = new Set<string>()
+  let places: Place[] = ['warehouse', 'points'].map(name => placeAt(name, undefined))
+  for (let look = 0; places.length > 0; look++) {
+    t.ok(look < 12, `look ${look}`)
+    const { overdue, next } = await findOverdue(sql, places, 500)
+    if (look === 0) t.ok(overdue.some(one => one.taskId === elsewhere))
+    for (const one of overdue) found.add(one.taskId)
+    places = next
+  }
+  const expired = await sql<
+    { id: string }[]
+  >`select id from task where content_hash = 'parts' and task_no like '%7'`
+  t.same([...found].toSorted(), [first, last, elsewhere, ...expired.map(({ id }) => id)].toSorted())
 })
 
 t.test('the next due time is told, whatever is due already', async t => {

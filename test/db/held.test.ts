@@ -2,7 +2,7 @@
 import t, { type Test } from 'tap'
 import { readCluster } from '../../src/db/cluster.ts'
 import { claimDue, findOrphans, nextDue } from '../../src/db/deliveries.ts'
-import { findOverdue } from '../../src/db/overdue.ts'
+import { findOverdue, placeAt } from '../../src/db/overdue.ts'
 import { openDb, type Sql } from '../../src/db/pool.ts'
 import { lowWater, type From } from '../../src/delivery/low-water.ts'
 import { only } from '../support/only.ts'
@@ -46,7 +46,12 @@ async function pages(sql: Sql, from: From): Promise<Record<string, number>> {
         names.map(name => ({ name, fromMs: from(name) })),
         1
       ),
-    findOverdue: sql => findOverdue(sql, names, new Date(from('warehouse') ?? 0), 1_000),
+    findOverdue: sql =>
+      findOverdue(
+        sql,
+        names.map(name => placeAt(name, from(name))),
+        1_000
+      ),
     findOrphans: sql => findOrphans(sql, names, 1_000),
     readCluster: sql => readCluster(sql, names, '', from)
   }

@@ -2,11 +2,11 @@ import t from 'tap'
 import { pause } from '../../src/db/cluster.ts'
 import { listTasks } from '../../src/db/lists.ts'
 import { countFailed } from '../../src/db/operations.ts'
-import { openDb } from '../../src/db/pool.ts'
+import { openDb, type Sql } from '../../src/db/pool.ts'
 import { only } from '../support/only.ts'
 import { failed } from '../support/scripted.ts'
 import { taskRequest } from '../support/task-request.ts'
-import { throughBlackHole } from '../support/away.ts'
+import { intercepted, throughBlackHole } from '../support/away.ts'
 import { setup } from '../support/setup.ts'
 import { testDb } from '../support/postgres.ts'
 import { stopwatch } from '../support/stopwatch.ts'
@@ -364,6 +364,62 @@ t.test('a backlog that is paused is no reason to look without end', async t => {
   // A dispatcher that polls looks in each of these turns too, however slow they are.
   for (let turn = 0; turn < 50; turn++) await new Promise(resolve => setTimeout(resolve, 10))
   t.ok(asked > 0 && asked < 20, `it asked ${asked} times`)
+})
+
+t.test('behind more due deliveries than one look reads, an expired one is found', async t => {
+  const { post, dispatching, delivery, around, sql } = await setup(t, { sweepMs: 20 })
+  await pause(sql, 'warehouse', { name: 'test' })
+  await around.refresh()
+  await sql`
+    insert into task (id, task_no, message_code, scene_type, message_body, content_hash, created_by)
+    select gen_random_uuid(), 'no:' || n, 'order.paid', '', '{}', 'hash', 'test' from generate_series(1, 45000) n`
+  await sql`
+    insert into delivery (task_id, downstream, status, phase, next_action_at, attempt, tries_left, needs_receipt)
+    select id, 'warehouse', 0, 'WAITING', now() - interval '1 hour', 0, 9, false from task`
+  const taskNo = await post({ deliverBefore: new Date(Date.now() + 600_000) })
+  await sql`update delivery set next_action_at = now() - interval '1 minute', deliver_before = now() where deliver_before is not null`
+  dispatching()
+  await until(async () => (await delivery(taskNo)).status === 'FAILED')
+  t.match(await delivery(taskNo), { reason: 'EXPIRED' })
+})
+
+/** A pool on which looks for overdue deliveries are cut off if they would read a clock that ran out more than a minute ago. */
+function cutOffPool(sql: Sql): Sql {
+  const isOld = (value: unknown): boolean =>
+    typeof value === 'string' &&
+    value
+      .replaceAll(/[{"}]/g, '')
+      .split(',')
+      .some(at => at === '-infinity' || Date.parse(at) < Date.now() - 60_000)
+  return intercepted(sql, (text, values) =>
+    text.includes('deliver_before <= now()') && values.some(isOld)
+      ? Promise.reject(
+          Object.assign(new Error('canceling statement due to statement timeout'), { code: '57014' })
+        )
+      : undefined
+  )
+}
+
+t.test('a backlog that cannot be read in time is logged, and what is lost is decided', async t => {
+  const { sql: whole } = await testDb(t, { max: 8 })
+  const { post, queue, later, dispatching, delivery, around, quiet, sql, logged } = await setup(t, {
+    sql: cutOffPool(whole),
+    downstreams: { warehouse: {}, points: {} },
+    sweepMs: 50
+  })
+  await pause(sql, 'points', { name: 'test' })
+  await around.refresh()
+  queue.mode = 'lose'
+  const taskNo = await post()
+  await until(async () => (await delivery(taskNo)).phase === 'IN_FLIGHT')
+  await later('1 hour')
+  await sql`update delivery set next_action_at = now() + interval '1 s' where phase = 'IN_FLIGHT'`
+  dispatching()
+  await until(async () => (await delivery(taskNo)).attempt === 2)
+  await quiet()
+  t.match(logged('delivery.rescued'), only({ downstream: 'warehouse', move: 'lose' }))
+  const warnings = logged('dispatcher.failed')
+  t.match(warnings, only({ level: 'warn', err: { code: '57014' } }))
 })
 
 async function until(is: () => Promise<boolean>): Promise<void> {

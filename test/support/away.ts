@@ -21,3 +21,18 @@ export async function throughBlackHole(
 export async function backAgain(around: Cluster): Promise<void> {
   while (around.isDatabaseAway()) await around.refresh().catch(() => {})
 }
+
+/** A pool whose statements `by` may answer in its own way, also with `run`. Undefined: the statement runs as it is. */
+export const intercepted = (
+  sql: Sql,
+  by: (text: string, values: readonly unknown[], run: () => Promise<unknown>) => Promise<unknown> | undefined
+): Sql =>
+  new Proxy(sql, {
+    apply(target, self, args: [TemplateStringsArray, ...unknown[]]) {
+      const [strings, ...values] = args
+      const run = (): unknown => Reflect.apply(target, self, args)
+      // A list or a name is no template.
+      if (!Array.isArray(strings) || !('raw' in strings)) return run()
+      return by(strings.join('?'), values, async () => await run()) ?? run()
+    }
+  })
