@@ -24,6 +24,8 @@ interface DeliveryProgress {
   startMs: number
   orderingKey: string | null
   position: number | null
+  round: number
+  updatedBy: string | null
 }
 
 /** ms until the start time of a task `t`; 0 without one, or if it has passed. */
@@ -42,7 +44,8 @@ export async function readTaskProgress(sql: Sql, taskNo: string): Promise<TaskPr
         'downstream', d.downstream, 'status', d.status, 'phase', d.phase, 'attempt', d.attempt,
         'expired', coalesce(d.deliver_before <= now(), false), 'reason', d.reason,
         'dueMs', coalesce(greatest(0, extract(epoch from d.next_action_at - now()) * 1000), 0),
-        'startMs', ${startMs(sql)}, 'orderingKey', d.ordering_key, 'position', d.position
+        'startMs', ${startMs(sql)}, 'orderingKey', d.ordering_key, 'position', d.position,
+        'round', coalesce(d.round, 1), 'updatedBy', d.updated_by
       ) order by d.downstream), '[]')
       from delivery d where d.task_id = t.id
     ) as deliveries

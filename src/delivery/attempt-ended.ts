@@ -1,10 +1,10 @@
 import type { LoadedDelivery } from '../db/deliveries.ts'
-import type { Applied } from '../db/transitions.ts'
 import type { Decision } from '../domain/retry-policy.ts'
 import type { AttemptEnd } from '../domain/types.ts'
 import type { AboutOutcome, AttemptOutcome } from '../handler/define.ts'
 import type { LoadedDownstream, LoadedHandler } from '../handler/loaded.ts'
 import type { Logger } from '../runtime/logger.ts'
+import type { Completed } from './complete.ts'
 import { inHookTime, LazyHookContext } from './hooks.ts'
 
 interface EndedDeps {
@@ -19,7 +19,7 @@ interface EndedAttempt {
   outcome: AttemptEnd
   decision: Decision
   ms: number
-  applied: Applied
+  applied: Completed
 }
 
 /** Logs the attempt and calls the handler's `afterSend`. Resolves when that has ended or its time is over. */

@@ -1,8 +1,8 @@
 import type { LoadedDelivery } from '../db/deliveries.ts'
-import { batcher, type Batcher, type Partly } from '../db/batch.ts'
+import { batcher, isTimeout, type Batcher, type Partly } from '../db/batch.ts'
 import type { OrderingKey } from '../db/ordering.ts'
 import { applyMoves, type Applied, type Completion, type AttemptRow } from '../db/transitions.ts'
-import type { Sql } from '../db/pool.ts'
+import { isInfrastructure, type Sql } from '../db/pool.ts'
 import { withPartitions } from '../db/partitions.ts'
 import { isHandledReceipt, completeReceipts, type HandledReceipt } from '../db/receipts.ts'
 import { isSuccessfulSend, completeSends, type SuccessfulSend } from '../db/sends.ts'
@@ -32,8 +32,14 @@ interface Uncounted extends Completion {
   isFirstTry?: never
 }
 
+/**
+ * `unknown`: the move of an operator was written again, since the connection broke, and came too late: after the move of somebody else,
+ * or after its own first write.
+ */
+export type Completed = Applied | 'unknown'
+
 export interface Complete {
-  (completion: CountedCompletion): Promise<Applied>
+  (completion: CountedCompletion): Promise<Completed>
   /** Resolves when nothing waits to be written. */
   idle(): Promise<void>
 }
@@ -62,7 +68,9 @@ export function completer({
   giveUp: AbortSignal
   successors?: () => EndListener
 }): Complete {
-  const batch: Batcher<CountedCompletion, Applied> = batcher({
+  /** The moves of operators whose statement may have been committed, though it has failed. */
+  const unsure = new WeakSet<CountedCompletion>()
+  const batch: Batcher<CountedCompletion, Completed> = batcher({
     max: 200,
     // One at a time, with a pause in which the next batch grows (docs/notes/performance-log.md).
     inFlight: 1,
@@ -75,12 +83,15 @@ export function completer({
       const isWhole = Array.isArray(written)
       if (isWhole) failpoint('complete.after_commit')
       const applied = isWhole ? written : written.outs
+      const isLost = !isWhole && isInfrastructure(written.err) && !isTimeout(written.err)
       const over: string[] = []
       const keys: OrderingKey[] = []
       for (const [index, item] of items.entries()) {
         const one = applied[index]
         const { move } = item
+        if (!one && isLost && move?.by !== undefined) unsure.add(item)
         if (!move || !one) continue
+        if (one === 'stale' && unsure.has(item)) applied[index] = 'unknown'
         metrics.moved(move.name, one === 'moved' || one === 'late')
         if (item.task) {
           count(metrics, item, move, one)
@@ -97,7 +108,7 @@ export function completer({
       return written
     }
   })
-  const complete = (completion: CountedCompletion): Promise<Applied> => batch.add(completion)
+  const complete = (completion: CountedCompletion): Promise<Completed> => batch.add(completion)
   return Object.assign(complete, { idle: () => batch.idle() })
 }
 
@@ -108,7 +119,7 @@ function count(
   metrics: Pick<Metrics, 'ended'>,
   { task, isFirstTry }: Counted,
   move: NonNullable<Completion['move']>,
-  applied: Applied
+  applied: Completed
 ): void {
   if (applied !== 'moved' && applied !== 'late') return
   const status = statusOf(moves[move.name].to)
@@ -125,7 +136,7 @@ function measure(
   statistics: Statistics,
   { task, attempt }: Counted,
   move: NonNullable<Completion['move']>,
-  applied: Applied
+  applied: Completed
 ): void {
   const code = task.messageCode
   if (attempt && applied !== 'zombie')
@@ -152,8 +163,8 @@ async function writeFolded(
   sql: Sql,
   items: Completion[],
   lockMs: number
-): Promise<Applied[] | Partly<Applied>> {
-  const applied = new Array<Applied>(items.length)
+): Promise<Completed[] | Partly<Completed>> {
+  const applied = new Array<Completed>(items.length)
   type Write<T> = (sql: Sql, items: readonly T[], lockMs: number) => Promise<Applied[]>
   const write = async <T>(part: Part<T>, by: Write<T>) => {
     if (part.items.length === 0) return

@@ -7,7 +7,7 @@ import { readTaskProgress, type TaskProgress } from '../db/task-progress.ts'
 import { roundLimit, type LoadedHandler } from '../handler/loaded.ts'
 import { moves, statusOf, type Move } from '../domain/transitions.ts'
 import type { Actor, Status } from '../domain/types.ts'
-import type { Complete } from './complete.ts'
+import type { Complete, Completed } from './complete.ts'
 import type { Cancelled } from './cancelled.ts'
 
 /** Gets the status before and after of each delivery that an operator changes. Called before the first change, for the audit. */
@@ -66,12 +66,34 @@ export async function redeliver(
   })
   await auditMoves(audit, wanted, planned)
   const done = await Promise.all(planned.map(move => deps.complete({ move, task })))
-  if (!done.some(one => one === 'moved' || one === 'late')) return 'nothing'
+  const isDone =
+    done.some(isMoved) ||
+    (await hasHappened(deps.sql, request, done, wanted, (now, before) => now.round > before.round))
+  if (!isDone) return 'nothing'
   deps.wake()
   return readBrief(deps.sql, request.taskNo)
 }
 
 type Parts = TaskProgress['deliveries']
+
+const isMoved = (one: Completed): boolean => one === 'moved' || one === 'late'
+
+/** Whether the first write of a move has changed its delivery: its answer was lost, and its second write came too late. */
+async function hasHappened(
+  sql: Sql,
+  { taskNo, who }: { taskNo: string; who: Actor },
+  done: readonly Completed[],
+  parts: Parts,
+  isChange: (now: Parts[number], before: Parts[number]) => boolean
+): Promise<boolean> {
+  const unknown = parts.filter((_, at) => done[at] === 'unknown')
+  if (unknown.length === 0) return false
+  const task = await readTaskProgress(sql, taskNo)
+  return unknown.some(before => {
+    const now = task?.deliveries.find(one => one.downstream === before.downstream)
+    return now?.updatedBy === who.name && isChange(now, before)
+  })
+}
 
 const auditMoves = (audit: WriteAudit, parts: Parts, planned: readonly Move[]): Promise<void> =>
   audit(
@@ -112,7 +134,10 @@ export async function push(
   })
   await auditMoves(audit, tried, planned)
   const done = await Promise.all(planned.map(move => complete({ move, task })))
-  if (!done.includes('moved')) return 'nothing'
+  const isDone =
+    done.some(isMoved) ||
+    (await hasHappened(sql, { taskNo, who }, done, tried, (now, before) => now.attempt > before.attempt))
+  if (!isDone) return 'nothing'
   wake()
   return readBrief(sql, taskNo)
 }
@@ -162,11 +187,17 @@ async function end(
   const { taskNo, downstream, who } = request
   let isWritten = false
   let ended = 0
+  /** The answer of the write that ends them was lost. */
+  const unknown = new Map<string, Status>()
   // A turn is too late if the delivery has changed once more.
   for (let turn = 0; turn < 10; turn++) {
     const task = await readTaskProgress(sql, taskNo)
     if (!task) return 'not_found'
     if (task.state === 'PREPARED') return 'prepared'
+    const isOurs = (one: Parts[number]): boolean =>
+      one.status === unknown.get(one.downstream) && one.updatedBy === who.name
+    ended += task.deliveries.filter(isOurs).length
+    unknown.clear()
     const parts = scoped(task.deliveries, downstream).filter(one => from.includes(one.status))
     const planned = parts.map(({ downstream: name, attempt, orderingKey, status }): Move => {
       const move = moveOf({ taskId: task.id, downstream: name, attempt, orderingKey, by: who.name })
@@ -183,7 +214,10 @@ async function end(
         return complete({ move, task })
       })
     )
-    const moved = done.filter(one => one === 'moved' || one === 'late').length
+    planned.forEach((move, at) => {
+      if (done[at] === 'unknown') unknown.set(move.downstream, statusOf(moves[move.name].to))
+    })
+    const moved = done.filter(isMoved).length
     ended += moved
     if (moved === parts.length) break
   }

@@ -1,5 +1,5 @@
 import { batcher, type Batcher } from '../db/batch.ts'
-import type { Applied, ReceiptRow } from '../db/transitions.ts'
+import type { ReceiptRow } from '../db/transitions.ts'
 import type { Sql } from '../db/pool.ts'
 import { findReceiving, setExtend, type ReceiptLookup, type ReceivingDelivery } from '../db/receipts.ts'
 import { Unavailable } from '../runtime/errors.ts'
@@ -14,7 +14,7 @@ import { askOnReceipt, type ReceiptDecision } from './on-receipt.ts'
 import type { Logger } from '../runtime/logger.ts'
 import type { Cluster } from './cluster.ts'
 import { orUnavailable } from './unavailable.ts'
-import type { Complete, CountedCompletion } from './complete.ts'
+import type { Complete, Completed, CountedCompletion } from './complete.ts'
 
 /** A receipt as posted to /callback. `data` is JSON text as posted. */
 export interface ReceiptRequest {
@@ -193,7 +193,7 @@ async function write(
   deps: ReceiveDeps,
   store: Store,
   completion: CountedCompletion & { receipt: ReceiptRow }
-): Promise<Applied> {
+): Promise<Completed> {
   const length = completion.receipt.data?.length ?? 0
   store.waiting++
   store.text += length

@@ -1,7 +1,9 @@
 import t from 'tap'
 import { cancelled } from '../../src/delivery/cancelled.ts'
 import { push, settle, type WriteAudit } from '../../src/delivery/operate.ts'
+import { losingPool } from '../support/away.ts'
 import { only } from '../support/only.ts'
+import { testDb } from '../support/postgres.ts'
 import { failed } from '../support/scripted.ts'
 import { setup, type Story } from '../support/setup.ts'
 
@@ -159,4 +161,60 @@ t.test('one downstream of several is settled alone', async t => {
     status: 'FAILED',
     deliveries: only({ status: 'HANDLED' }, { status: 'FAILED' })
   })
+})
+
+t.test('a connection that breaks after the commit hides no act from its operator', async t => {
+  const pool = losingPool((await testDb(t, { max: 8 })).sql)
+  const story = await setup(t, { sql: pool.sql })
+  const { post, quiet, dispatch, delivery, downstream, redeliver, remove } = story
+  const { push, settle, acts } = hands(story)
+  const lost = <T>(act: () => Promise<T>): Promise<T> => {
+    pool.next = run => run()
+    return act()
+  }
+  downstream.usual = failed
+  const [first, second] = [await post({ retryTimes: 1 }), await post({ retryTimes: 1 })]
+  const third = await post({ retryTimes: 3 })
+  await quiet()
+  t.match(await lost(() => redeliver(first)), { status: 'SENDING', deliveries: [{ updatedBy: who }] })
+  t.match(await lost(() => settle(second, 'HANDLED')), { status: 'HANDLED' })
+  t.match(await lost(() => push(third)), { status: 'SENDING' })
+  t.match(await lost(() => remove(third)), { status: 'DELETED' })
+  t.equal(acts.length, 2, 'each is one act')
+  t.equal(pool.next, undefined)
+  await dispatch()
+  t.match(await delivery(first), { status: 'FAILED', attempt: 2 }, 'the new round')
+})
+
+t.test('a push whose answer is lost may have led to the next try already', async t => {
+  const { sql } = await testDb(t, { max: 8 })
+  const pool = losingPool(sql)
+  const story = await setup(t, { sql: pool.sql })
+  const { post, quiet, downstream } = story
+  downstream.usual = failed
+  const taskNo = await post({ retryTimes: 3 })
+  await quiet()
+  pool.next = async run => {
+    await run()
+    await sql`update delivery set phase = 'IN_FLIGHT', attempt = attempt + 1, next_action_at = now() + interval '20 s'`
+  }
+  t.match(await hands(story).push(taskNo), { deliveries: [{ attempt: 2, updatedBy: who }] })
+})
+
+t.test('what another did while the connection was away is no act of this one', async t => {
+  const { sql } = await testDb(t, { max: 8 })
+  const pool = losingPool(sql)
+  const story = await setup(t, { sql: pool.sql })
+  const { post, quiet, downstream, redeliver } = story
+  downstream.usual = failed
+  const [first, second] = [await post({ retryTimes: 1 }), await post({ retryTimes: 1 })]
+  await quiet()
+  pool.next = () => sql`
+    update delivery set status = 0, phase = 'WAITING', next_action_at = now(), round = 2, updated_by = 'another', reason = null
+    where task_id = (select id from task where task_no = ${first})`
+  t.equal(await redeliver(first), 'nothing')
+  pool.next = () => sql`
+    update delivery set status = -1, updated_by = 'another'
+    where task_id = (select id from task where task_no = ${second})`
+  t.equal(await hands(story).settle(second, 'DELETED'), 'nothing')
 })

@@ -36,3 +36,25 @@ export const intercepted = (
       return by(strings.join('?'), values, async () => await run()) ?? run()
     }
   })
+
+/**
+ * A pool that loses the answer of the next statement that moves a delivery, if `next` is set: its connection breaks after the commit.
+ * `next` gets the statement, and may do something else in its place.
+ */
+export function losingPool(sql: Sql): {
+  sql: Sql
+  next: ((run: () => Promise<unknown>) => Promise<unknown>) | undefined
+} {
+  const pool: ReturnType<typeof losingPool> = {
+    next: undefined,
+    sql: intercepted(sql, (text, _, run) => {
+      const { next } = pool
+      if (!next || !text.includes('update delivery d set')) return undefined
+      pool.next = undefined
+      return next(run).then(() => {
+        throw Object.assign(new Error('write CONNECTION_CLOSED'), { code: 'CONNECTION_CLOSED' })
+      })
+    })
+  }
+  return pool
+}

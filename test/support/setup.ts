@@ -11,7 +11,7 @@ import type { TaskView } from '../../src/db/views.ts'
 import { writeNode } from '../../src/db/cluster.ts'
 import type { DeadOwner } from '../../src/db/owners.ts'
 import type { Sql } from '../../src/db/pool.ts'
-import type { Applied, Completion } from '../../src/db/transitions.ts'
+import type { Completion } from '../../src/db/transitions.ts'
 import { acceptor, type Accept, type AcceptDeps, type TaskRequest } from '../../src/delivery/accept.ts'
 import { admission } from '../../src/delivery/admission.ts'
 import { executor, type Execute } from '../../src/delivery/execute.ts'
@@ -26,7 +26,7 @@ import { deliveryHeaders } from '../../src/delivery/headers.ts'
 import type { TakenBy } from '../../src/delivery/rescue.ts'
 import type { Reach } from '../../src/delivery/reach.ts'
 import { receiptTaker, type ReceiptRequest, type ReceiveResult } from '../../src/delivery/receive.ts'
-import { completer, type Complete } from '../../src/delivery/complete.ts'
+import { completer, type Complete, type Completed } from '../../src/delivery/complete.ts'
 import { redeliver, releaseHeldKey, remove } from '../../src/delivery/operate.ts'
 import { openCluster, type Cluster } from '../../src/delivery/cluster.ts'
 import type { LoadedDownstream, LoadedHandler } from '../../src/handler/loaded.ts'
@@ -82,7 +82,7 @@ export interface Story {
   accept: Accept
   deliver: Execute
   /** By default for an `order.paid`. */
-  record: ((completion: Completion) => Promise<Applied>) & Pick<Complete, 'idle'>
+  record: ((completion: Completion) => Promise<Completed>) & Pick<Complete, 'idle'>
   enqueuing: Enqueuer
   around: Cluster
   succession: Successors
