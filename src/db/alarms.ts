@@ -16,6 +16,20 @@ export const alarmReason = `case
       where x.task_id = alarm.task_id and x.downstream = alarm.downstream and x.attempt = alarm.attempt),
     delivery.reason, outbox_rejected.problem->>'code', prepared.last_reason, prepared.last_answer) end`
 
+/** The end of an insert: an alarm that was resolved is raised anew, an open one stays as it is. `only`: a further condition. */
+export const raiseAgain = (sql: Sql, only = sql``) => sql`
+      on conflict (task_id, downstream, attempt, kind) do update
+        set resolved_at = null, sent_at = null, tries = 0, next_action_at = now(), created_at = now(), reason = excluded.reason
+        where alarm.resolved_at is not null${only}`
+
+/** The CTE `resolved` for the successes in the CTE `moved`. As in applyMoves: there is no alarm before a second try or a minute. */
+export const resolvedCte = (sql: Sql) => sql`resolved as (
+      update alarm a set resolved_at = now()
+      from moved m
+      where (m.attempt > 1 or m.created_at < now() - interval '1 minute')
+        and a.task_id = m.task_id and a.downstream = m.downstream and a.resolved_at is null
+    )`
+
 /** An alarm that no channel has yet. If the process that claimed it dies, another process claims it some seconds later. */
 export type ClaimedAlarm = Omit<typeof alarm.$inferSelect, 'sentAt' | 'resolvedAt' | 'nextActionAt'> &
   Pick<typeof task.$inferSelect, 'taskNo' | 'messageCode'> & {
@@ -117,9 +131,7 @@ export async function raiseNoHandler(
       where a.is_elsewhere is not true and a.ord not in (select ord from open)
         -- Another process may have sent it since. That resolved its alarm, so a new alarm would never be resolved.
         and d.attempt = a.attempt and d.phase is not null
-      on conflict (task_id, downstream, attempt, kind) do update
-        set resolved_at = null, sent_at = null, tries = 0, next_action_at = now(), created_at = now()
-        where alarm.resolved_at is not null
+      ${raiseAgain(sql)}
     )
     select coalesce(known.is_elsewhere, false) as is_elsewhere, extract(epoch from now() - open.since)::float8 * 1000 as age_ms
     from known left join open on open.ord = known.ord

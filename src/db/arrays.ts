@@ -52,3 +52,11 @@ export function isAnyOf(sql: Sql, texts: readonly string[] | null, column: strin
 /** The 1-based ordinals of an array parameter, as `string_agg(ord::text, ',')` returns them; as 0-based indexes. */
 export const indexes = (agg: string | null): number[] =>
   agg ? agg.split(',').map(ord => Number(ord) - 1) : []
+
+/** These keys of the rows of a CTE as one text. Null if none of `all` is missing, nearly always: no list to build, send and split. */
+export const unlessAll = (sql: Sql, all: number, key: ReturnType<Sql>) =>
+  sql`case when count(*) < ${all} then coalesce(string_agg(${key}, ','), '') end`
+
+/** The keys of a `string_agg`. */
+export const setOf = (agg: string | null): ReadonlySet<string> | null =>
+  agg === null ? null : new Set(agg.split(','))

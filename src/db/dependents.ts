@@ -1,4 +1,5 @@
 // Tasks that wait for others. A row of `dependency` is open while its task still waits; only open rows are searched.
+import { raiseAgain } from './alarms.ts'
 import { plainArray, textArray } from './arrays.ts'
 import type { Sql } from './pool.ts'
 import { startMs } from './task-progress.ts'
@@ -209,9 +210,7 @@ export async function raiseDependencyFailed(
     join delivery d on d.task_id = a.task_id and d.downstream = a.downstream and d.attempt = a.attempt and d.phase = 'BLOCKED'
     where d.task_id = any(${plainArray(deliveries.map(one => one.taskId))}::uuid[])
     order by d.task_id, d.downstream
-    on conflict (task_id, downstream, attempt, kind) do update
-      set resolved_at = null, sent_at = null, tries = 0, next_action_at = now(), created_at = now()
-      where alarm.resolved_at is not null and ${hasFailedSince(sql, 'alarm')}
+    ${raiseAgain(sql, sql` and ${hasFailedSince(sql, 'alarm')}`)}
     returning task_id`
   return new Set(raised.map(row => row.task_id))
 }

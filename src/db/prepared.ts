@@ -276,6 +276,7 @@ export async function recordCheck(sql: Sql, record: CheckRecord): Promise<boolea
     ), raised as (
       insert into alarm (task_id, downstream, attempt, kind)
       select task_id, '', 0, 'PREPARED_STUCK' from told where ${record.isStuck}::boolean
+      -- Each later check of a stuck task comes here: an alarm that an operator has resolved is not raised again.
       on conflict (task_id, downstream, attempt, kind) do nothing
     )
     select from told`

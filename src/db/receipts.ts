@@ -1,6 +1,7 @@
 import type { Move } from '../domain/transitions.ts'
 import type { Phase, Status, Task } from '../domain/types.ts'
-import { plainArray, textArray } from './arrays.ts'
+import { resolvedCte } from './alarms.ts'
+import { plainArray, setOf, textArray, unlessAll } from './arrays.ts'
 import { taskOf, type TaskRow } from './deliveries.ts'
 import { waitsAtMost, type Applied, type Completion, type ReceiptRow } from './transitions.ts'
 import type { Sql } from './pool.ts'
@@ -120,16 +121,9 @@ export async function completeReceipts(
     ), kept as (
       insert into receipt (task_id, downstream, attempt, result, reason, data, applied, remote)
       select task_id, downstream, answered, 'HANDLED', receipt_reason, data, true, remote from moved
-    ), resolved as (
-      update alarm a set resolved_at = now()
-      from moved m
-      -- As in applyMoves: there is no alarm before a second try or a minute.
-      where (m.attempt > 1 or m.created_at < now() - interval '1 minute')
-        and a.task_id = m.task_id and a.downstream = m.downstream and a.resolved_at is null
-    )
-    select case when count(*) < ${plains.length} then coalesce(string_agg(task_id || downstream, ','), '') end as moved
-    from moved`
-  const moved = done.moved === null ? null : new Set(done.moved.split(','))
+    ), ${resolvedCte(sql)}
+    select ${unlessAll(sql, plains.length, sql`task_id || downstream`)} as moved from moved`
+  const moved = setOf(done.moved)
   return plains.map(({ move }) => (!moved || moved.has(move.taskId + move.downstream) ? 'moved' : 'stale'))
 }
 

@@ -1,5 +1,6 @@
 // Reconciliations by schedule: the process of a run, its result, and the alarms about it.
 import { timeOf } from '../domain/ids.ts'
+import { raiseAgain } from './alarms.ts'
 import { plainArray, textArray } from './arrays.ts'
 import type { Sql } from './pool.ts'
 
@@ -121,9 +122,7 @@ export async function writeRun(
       ) as a (task_id, attempt)
       union all
       select unknown_alarm, ${downstream}, 0, 'MISMATCH' from run where unknown_alarm is not null
-      on conflict (task_id, downstream, attempt, kind) do update
-        set resolved_at = null, sent_at = null, tries = 0, next_action_at = now(), created_at = now()
-        where alarm.resolved_at is not null
+      ${raiseAgain(sql)}
     ), resolved as (
       update alarm a set resolved_at = now()
       from run, unnest(${plainArray(resolve)}::uuid[]) as gone (task_id)

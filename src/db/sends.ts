@@ -1,5 +1,6 @@
 import type { Move } from '../domain/transitions.ts'
-import { jsonTexts, plainArray, textArray } from './arrays.ts'
+import { resolvedCte } from './alarms.ts'
+import { jsonTexts, plainArray, setOf, textArray, unlessAll } from './arrays.ts'
 import { bytea, waitsAtMost, type Applied, type Completion, type AttemptRow } from './transitions.ts'
 import type { Sql } from './pool.ts'
 
@@ -25,7 +26,7 @@ export async function completeSends(
   lockMs = 0
 ): Promise<Applied[]> {
   // One list for both writes, in the lock order of all statements: the update follows it row by row. A lock before the
-  // write, as in applyMoves, costs as much again. The results are null if no row is missing, which is nearly always so.
+  // write, as in applyMoves, costs as much again.
   const [done] = await sql<[{ moved: string | null; written: string | null }]>`
     with m as materialized (
       select * from unnest(
@@ -70,20 +71,12 @@ export async function completeSends(
       from m
       on conflict do nothing
       returning task_id, downstream
-    ), resolved as (
-      update alarm a set resolved_at = now()
-      from moved m
-      -- As in applyMoves: there is no alarm before a second try or a minute.
-      where (m.attempt > 1 or m.created_at < now() - interval '1 minute')
-        and a.task_id = m.task_id and a.downstream = m.downstream and a.resolved_at is null
-    )
+    ), ${resolvedCte(sql)}
     select
-      (select case when count(*) < ${sends.length} then coalesce(string_agg(task_id || downstream, ','), '') end
-        from moved) as moved,
-      (select case when count(*) < ${sends.length} then coalesce(string_agg(task_id || downstream, ','), '') end
-        from written) as written`
-  const moved = done.moved === null ? null : new Set(done.moved.split(','))
-  const written = done.written === null ? null : new Set(done.written.split(','))
+      (select ${unlessAll(sql, sends.length, sql`task_id || downstream`)} from moved) as moved,
+      (select ${unlessAll(sql, sends.length, sql`task_id || downstream`)} from written) as written`
+  const moved = setOf(done.moved)
+  const written = setOf(done.written)
   return sends.map(({ move }): Applied => {
     const key = move.taskId + move.downstream
     if (!moved || moved.has(key)) return 'moved'

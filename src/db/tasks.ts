@@ -1,6 +1,6 @@
 import type { Sql } from './pool.ts'
 import type { Row, task } from './schema.ts'
-import { plainArray, textArray } from './arrays.ts'
+import { plainArray, setOf, textArray, unlessAll } from './arrays.ts'
 import {
   storedDeliveries,
   storedDeliveriesInOrder,
@@ -116,7 +116,7 @@ async function insert(sql: Sql, tasks: readonly NewTask[], more: ReturnType<Sql>
   return resolveConflicts(sql, tasks, insertedOf(done, tasks))
 }
 
-/** The result of a statement that stores tasks. `created` is null if none is missing, nearly always: no list to build, send and split. */
+/** The result of a statement that stores tasks. `created` is null if none is missing. */
 export interface Done {
   now: Date
   created: string | null
@@ -127,8 +127,7 @@ export interface Done {
 
 export const resultSelect = (sql: Sql, tasks: readonly NewTask[]) => sql`
     select now() as now,
-      (select case when count(*) < ${tasks.length} then coalesce(string_agg(id::text, ','), '') end
-        from stored) as created,
+      (select ${unlessAll(sql, tasks.length, sql`id::text`)} from stored) as created,
       (select string_agg(task_id || downstream, ',') from stored_deliveries where phase <> 'IN_FLIGHT') as waiting${
         hasKey(tasks) ? placesColumn(sql) : sql``
       }`
@@ -200,8 +199,8 @@ export const deliveriesOf = (tasks: readonly NewTask[]): DeliveryRow[] =>
 
 /** undefined: not stored by this statement. */
 export function insertedOf(done: Done, tasks: readonly NewTask[]): (InsertResult | undefined)[] {
-  const created = done.created === null ? null : new Set(done.created.split(','))
-  const waiting = done.waiting === null ? null : new Set(done.waiting.split(','))
+  const created = setOf(done.created)
+  const waiting = setOf(done.waiting)
   const places = placesOf(done.places)
   return tasks.map(task => {
     if (created && !created.has(task.id)) return undefined

@@ -1,6 +1,7 @@
 import { effects, stateBits, type Move } from '../domain/transitions.ts'
 import { fingerprint, firstLine } from '../domain/fingerprint.ts'
 import { phases, type AlarmKind } from '../domain/types.ts'
+import { raiseAgain } from './alarms.ts'
 import { indexes, plainArray, textArray } from './arrays.ts'
 import type { Sql } from './pool.ts'
 import type { attempt, receipt } from './schema.ts'
@@ -190,9 +191,7 @@ export async function applyMoves(
       select m.task_id, m.downstream, m.round_from, t.alarm, t.reason
       from tried t join moved m on m.task_id = t.task_id and m.downstream = t.downstream
       where t.alarm is not null
-      on conflict (task_id, downstream, attempt, kind) do update
-        set resolved_at = null, sent_at = null, tries = 0, next_action_at = now(), created_at = now(), reason = excluded.reason
-        where alarm.resolved_at is not null
+      ${raiseAgain(sql)}
     ), resolved as (
       update alarm a set resolved_at = now()
       from moved m left join tried t on t.task_id = m.task_id and t.downstream = m.downstream
