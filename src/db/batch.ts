@@ -22,6 +22,8 @@ interface BatcherOptions<In, Out> {
    * is locked is written again beside the others.
    */
   retryUntilWritten?: AbortSignal
+  /** With `retryUntilWritten`: is this item rejected if its row is locked? For what a later look finds again. */
+  skipsLocked?: (item: In) => boolean
 }
 
 /** The results of the items that are written: they are answered and not written again. Undefined: `err` prevented the item. */
@@ -46,7 +48,10 @@ interface Entry<In, Out> {
 
 /** The first wait for a locked row. A commit of another process holds it for milliseconds. */
 const patientMs = 500
-/** While it is known that a row stays locked: each group with such a row is split until the row is found, with a wait for each part. */
+/**
+ * While it is known that a row stays locked: each group with such a row is split until the row is found, with a wait for each part. Also for
+ * groups with an item that skips locks: a row that stays locked is found again by each look.
+ */
 const hastyMs = 20
 
 /** Group commit: an idle system writes each item at once, a busy one shares statements and commits. */
@@ -89,7 +94,9 @@ export function batcher<In, Out>(options: BatcherOptions<In, Out>): Batcher<In, 
     waiting = waiting.length <= max ? [] : waiting.slice(max)
     isUrgent &&= waiting.length > 0
     writing++
-    const left = await settle(options, entries, isRetrying ? hastyMs : patientMs)
+    const isHasty =
+      isRetrying || (options.skipsLocked && entries.some(({ item }) => options.skipsLocked?.(item)))
+    const left = await settle(options, entries, isHasty ? hastyMs : patientMs)
     writing--
     if (restMs > 0) restedAt = performance.now() + restMs
     wake()
@@ -166,9 +173,10 @@ async function settle<In, Out>(
     for (const entry of left) held.push(...(await settle(options, [entry], lockMs)))
     return held
   }
-  if (isHeld && !options.retryUntilWritten?.aborted) return left
-  for (const entry of left) entry.reject(err)
-  return []
+  const waits = isHeld && !options.retryUntilWritten?.aborted
+  const held = waits ? left.filter(({ item }) => !options.skipsLocked?.(item)) : []
+  for (const entry of left) if (!held.includes(entry)) entry.reject(err)
+  return held
 }
 
 const collisions = 10

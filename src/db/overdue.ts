@@ -1,4 +1,5 @@
-// Deliveries that need a decision: their clock ran out, or their process is dead.
+// Deliveries that need a decision: their clock ran out, or their process is dead. Rows that somebody has locked are skipped: a later look
+// finds them.
 import { uuidForm } from '../domain/ids.ts'
 import { plainArray, textArray } from './arrays.ts'
 import type { Sql } from './pool.ts'
@@ -69,6 +70,18 @@ export async function findOverdue(
   }
 }
 
+/** Those of these deliveries whose rows nobody has locked. */
+export async function findUnlocked(sql: Sql, overdue: readonly Overdue[]): Promise<Overdue[]> {
+  const rows = await sql<{ index: number }[]>`
+    select h.index::int
+    from unnest(
+      ${plainArray(overdue.map(one => one.taskId))}::uuid[], ${textArray(overdue.map(one => one.downstream))}::text[]
+    ) with ordinality as h (task_id, downstream, index)
+      join delivery d on d.task_id = h.task_id and d.downstream = h.downstream
+    for no key update of d skip locked`
+  return rows.flatMap(({ index }) => overdue[index - 1] ?? [])
+}
+
 /** The columns of an Overdue. `d` is the delivery, `t` its task. */
 const columns = (sql: Sql) => sql`
   d.task_id as "taskId", t.task_no as "taskNo", t.message_code as "messageCode", d.downstream, d.phase, d.attempt,
@@ -96,6 +109,7 @@ export async function findOwned(
         and w.next_action_at <= now() + o.lease_ms * interval '1 ms' and w.phase = 'IN_FLIGHT' and w.owner = ${owner}
       order by w.next_action_at
       limit ${limit}
+      for no key update skip locked
     ) d join task t on t.id = d.task_id
     limit ${limit}`
 }
@@ -124,5 +138,6 @@ export async function findUnread(
       join delivery d on d.task_id = h.task_id and d.downstream = ${downstream} and d.attempt = h.attempt
       join task t on t.id = d.task_id
     where d.phase = 'IN_FLIGHT' and d.owner <> ${worker.number}
-      and not exists (select from owner o where o.number = d.owner and o.node = ${worker.node})`
+      and not exists (select from owner o where o.number = d.owner and o.node = ${worker.node})
+    for no key update of d skip locked`
 }

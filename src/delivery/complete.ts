@@ -22,6 +22,8 @@ interface Counted extends Completion {
   task: Pick<Task, 'messageCode'> & Partial<Pick<Task, 'createdAt' | 'deliverStartTime'>>
   /** Whether the first try led to it. Undefined: the number of the attempt decides. */
   isFirstTry?: boolean | undefined
+  /** It is rejected if its row is locked: whoever decided on it finds the delivery again. */
+  skipLocked?: true
 }
 
 /** A release without an attempt ends nothing. Only the move is counted. */
@@ -30,6 +32,7 @@ interface Uncounted extends Completion {
   attempt?: never
   task?: never
   isFirstTry?: never
+  skipLocked?: never
 }
 
 /**
@@ -55,7 +58,7 @@ interface EndListener {
 /**
  * Group commit of moves, attempts and receipts. A received answer exists only here. So while PostgreSQL is away the write is
  * repeated until it succeeds or `giveUp` aborts. The guard decides whether it still counts. A delivery whose row somebody else
- * has locked is written when the lock ends, and the others meanwhile.
+ * has locked is written when the lock ends, and the others meanwhile; with `skipLocked` it is rejected.
  */
 export function completer({
   sql,
@@ -77,6 +80,7 @@ export function completer({
     restMs: 8,
     isUrgent,
     retryUntilWritten: giveUp,
+    skipsLocked: (item: CountedCompletion) => item.skipLocked === true,
     async write(items: CountedCompletion[], lockMs) {
       failpoint('complete.before_commit')
       const written = await writeFolded(sql, items, lockMs)

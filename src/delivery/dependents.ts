@@ -1,4 +1,4 @@
-import { batcher } from '../db/batch.ts'
+import { batcher, isTimeout } from '../db/batch.ts'
 import {
   closeDependencies,
   findDependents,
@@ -147,12 +147,23 @@ async function moveDependents(
       if (verdict === 'hold' && !alarmed) held.push(key)
     }
   }
-  const applied = await Promise.all(moves.map(complete))
+  // Their waits stay open, so the sweep finds them again.
+  const unmoved = new Set<string>()
+  const applied = await Promise.all(
+    moves.map(one =>
+      complete({ ...one, skipLocked: true }).catch((err: unknown) => {
+        unmoved.add(one.move.taskId)
+        if (!isTimeout(err)) failed(log, err)
+        return 'skipped'
+      })
+    )
+  )
+  const closed = over.filter(taskId => !unmoved.has(taskId))
   const raised = held.length > 0 ? await raiseDependencyFailed(sql, held) : new Set()
   for (const { taskId, taskNo, messageCode, failed } of found)
     if (raised.has(taskId)) log.warn({ taskNo, messageCode, failed }, 'dependent.held')
   if (free.length > 0) await resolveDependencyFailed(sql, free)
-  if (over.length + done.length > 0) await closeDependencies(sql, over, done)
+  if (closed.length + done.length > 0) await closeDependencies(sql, closed, done)
   if (turns.length > 0) promote(turns)
   if (moves.some(({ move }, at) => move.name === 'unblock' && applied[at] === 'moved')) wake()
 }

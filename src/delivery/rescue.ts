@@ -1,8 +1,9 @@
 import { raiseNoHandler } from '../db/alarms.ts'
+import { isTimeout } from '../db/batch.ts'
 import { findOrphans } from '../db/deliveries.ts'
-import { findOverdue, findOwned, findUnread, type Overdue, type Place } from '../db/overdue.ts'
+import { findOverdue, findOwned, findUnlocked, findUnread, type Overdue, type Place } from '../db/overdue.ts'
 import type { DeadOwner } from '../db/owners.ts'
-import type { Sql } from '../db/pool.ts'
+import { isInfrastructure, type Sql } from '../db/pool.ts'
 import { decide } from '../domain/retry-policy.ts'
 import type { Move } from '../domain/transitions.ts'
 import { policyOf, type LoadedHandler } from '../handler/loaded.ts'
@@ -51,10 +52,11 @@ export async function rescueOverdue(
   const began = performance.now()
   const { overdue, next } = await findOverdue(deps.sql, places, limit)
   const lookMs = performance.now() - began
+  const free = overdue.length > 0 ? await findUnlocked(deps.sql, overdue) : []
   await decideAll(
     deps,
-    overdue,
-    overdue.map(one => ({ ...rescueMoveOf(deps, one), overdue: true }))
+    free,
+    free.map(one => ({ ...rescueMoveOf(deps, one), overdue: true }))
   )
   return { left: next, lookMs }
 }
@@ -95,7 +97,7 @@ async function rescueTaken(
   await decideAll(deps, unread, moves)
 }
 
-/** Returns how many deliveries were moved. */
+/** Returns how many deliveries were moved. Those that are locked or cannot be written keep no others waiting: a later look finds them. */
 async function decideAll(
   deps: RescueDeps,
   overdue: readonly Overdue[],
@@ -104,11 +106,15 @@ async function decideAll(
   if (overdue.length > 0) failpoint('rescue.after_select')
   const done = await Promise.all(
     overdue.map((task, at) =>
-      deps.complete({
-        move: moves[at] ?? null,
-        task,
-        noReceipt: noReceiptOf(deps, task)
-      })
+      deps
+        .complete({ move: moves[at] ?? null, task, noReceipt: noReceiptOf(deps, task), skipLocked: true })
+        .catch((err: unknown) => {
+          if (isTimeout(err)) return 'skipped'
+          if (isInfrastructure(err)) throw err
+          const { taskNo, downstream } = task
+          deps.log.error({ err, taskNo, downstream }, 'rescue.failed')
+          return 'skipped'
+        })
     )
   )
   if (overdue.length > 0) failpoint('rescue.after_commit')

@@ -169,6 +169,25 @@ t.test(
   }
 )
 
+t.test('who finds a delivery again does not wait for its row', async t => {
+  const { sql, record, inFlight } = await setup(t)
+  const [held, free] = [await inFlight(), await inFlight()]
+  const lost = (id: string): CountedCompletion => ({
+    move: { ...key(id), name: 'lose' },
+    task,
+    skipLocked: true
+  })
+  await sql.begin(async transaction => {
+    await transaction`select from delivery where task_id = ${held} for update`
+    const [skipped, written] = await Promise.allSettled([record(lost(held)), record(lost(free))])
+    t.match(skipped, { status: 'rejected', reason: { code: '55P03' } })
+    t.match(written, { value: 'moved' })
+  })
+  await record.idle()
+  t.match(await stored(sql, held), { standing: { state: 'IN_FLIGHT' } }, 'and not later')
+  t.equal(await record(lost(held)), 'moved')
+})
+
 t.test('the limit is for rows: a table that a migration locks is waited for', async t => {
   const { sql, inFlight } = await setup(t)
   const ids = [await inFlight(), await inFlight(), await inFlight()] as const

@@ -1,0 +1,130 @@
+// Somebody else holds a lock on one row, as a `select … for update` left open in psql does. All other work goes on.
+import t, { type Test } from 'tap'
+import type { Sql } from '../../src/db/pool.ts'
+import { testDb } from '../support/postgres.ts'
+import { setup } from '../support/setup.ts'
+import { until } from '../support/until.ts'
+
+/** Locks the deliveries of this task. Returns a function that ends the lock. */
+async function lock(t: Test, sql: Sql, taskNo: string): Promise<() => Promise<void>> {
+  let free = (): void => {}
+  const freed = new Promise<void>(resolve => (free = resolve))
+  let isHeld = (): void => {}
+  const holding = new Promise<void>(resolve => (isHeld = resolve))
+  const holder = sql.begin(async transaction => {
+    await transaction`
+      select from delivery where task_id = (select id from task where task_no = ${taskNo}) for update`
+    isHeld()
+    await freed
+  })
+  t.teardown(() => free())
+  await holding
+  return async () => {
+    free()
+    await holder
+  }
+}
+
+/** PostgreSQL refuses every change of the deliveries of this task. */
+async function refuse(sql: Sql, taskNo: string): Promise<void> {
+  const [row] = await sql<{ id: string }[]>`select id from task where task_no = ${taskNo}`
+  await sql.unsafe(`
+    create function refuse() returns trigger language plpgsql as
+      $$begin raise exception 'no' using errcode = 'check_violation'; end$$;
+    create trigger refuse before update on delivery for each row when (old.task_id = '${row?.id}') execute function refuse()`)
+}
+
+t.test('a delivery with a locked row keeps no dispatcher from its work, and is rescued later', async t => {
+  const { sql, post, queue, later, quiet, dispatching, downstream, delivery } = await setup(t, {
+    sweepMs: 50
+  })
+  queue.mode = 'lose'
+  const [locked, lost] = [await post(), await post()]
+  await quiet()
+  await later('21 s')
+  const free = await lock(t, sql, locked)
+  queue.mode = 'deliver'
+  const { wake } = dispatching()
+  await until('the other one is rescued', async () => (await delivery(lost)).status === 'HANDLED')
+  const scheduled = await post({ start: { delayMs: 300 } })
+  wake()
+  await until('a start is not missed', async () => (await delivery(scheduled)).status === 'HANDLED')
+  t.match(await delivery(locked), { phase: 'IN_FLIGHT', attempt: 1 })
+  await free()
+  await until('it is rescued', async () => (await delivery(locked)).status === 'HANDLED')
+  t.equal(downstream.requests.length, 3)
+})
+
+t.test('a row that is locked after a dispatcher has found it keeps it from nothing either', async t => {
+  const { sql: whole } = await testDb(t, { max: 8 })
+  let found = (_rows: readonly unknown[]): Promise<void> => Promise.resolve()
+  const looking = async (looks: Promise<readonly unknown[]>): Promise<unknown> => {
+    const rows = await looks
+    await found(rows)
+    return rows
+  }
+  const sql = new Proxy(whole, {
+    apply(target, self, args: [TemplateStringsArray, ...unknown[]]) {
+      const statement = Reflect.apply(target, self, args) as Promise<readonly unknown[]>
+      return args[0].join('').includes("w.phase <> 'WAITING' or w.deliver_before")
+        ? looking(statement)
+        : statement
+    }
+  })
+  const { post, queue, later, quiet, dispatching, delivery } = await setup(t, { sql, sweepMs: 50 })
+  queue.mode = 'lose'
+  const taskNo = await post()
+  await quiet()
+  await later('21 s')
+  queue.mode = 'deliver'
+  let free: (() => Promise<void>) | undefined
+  found = async rows => {
+    if (rows.length > 0) free ??= await lock(t, whole, taskNo)
+  }
+  const { wake } = dispatching()
+  await until('it is found', () => free !== undefined)
+  const scheduled = await post({ start: { delayMs: 300 } })
+  wake()
+  await until('a start is not missed', async () => (await delivery(scheduled)).status === 'HANDLED')
+  t.match(await delivery(taskNo), { phase: 'IN_FLIGHT', attempt: 1 })
+  await free?.()
+  await until('it is rescued', async () => (await delivery(taskNo)).status === 'HANDLED')
+})
+
+t.test('a lost delivery that cannot be written keeps no other from being rescued', async t => {
+  const { sql, post, queue, later, quiet, dispatching, delivery, logged } = await setup(t, { sweepMs: 50 })
+  queue.mode = 'lose'
+  const [bad, lost] = [await post(), await post()]
+  await quiet()
+  await later('21 s')
+  await refuse(sql, bad)
+  queue.mode = 'deliver'
+  const { wake } = dispatching()
+  await until('the other one is rescued', async () => (await delivery(lost)).status === 'HANDLED')
+  const scheduled = await post({ start: { delayMs: 300 } })
+  wake()
+  await until('a start is not missed', async () => (await delivery(scheduled)).status === 'HANDLED')
+  t.match(logged('rescue.failed')[0], { taskNo: bad, downstream: 'warehouse', err: { code: '23514' } })
+  t.same(logged('dispatcher.failed'), [])
+})
+
+t.test('a dependent with a locked row keeps no other waiting, and goes when the lock ends', async t => {
+  const { sql, post, dispatching, downstream, quiet, delivery, receive, succession } = await setup(t, {
+    downstream: { needCallback: true }
+  })
+  dispatching()
+  const first = await post()
+  const locked = await post({ after: { taskNos: [first], codes: null } })
+  const other = await post({ after: { taskNos: [first], codes: null } })
+  await quiet()
+  const free = await lock(t, sql, locked)
+  await receive({ taskNo: first })
+  await until('the other one goes', () => downstream.requests.some(one => one.taskNo === other))
+  const last = await post({ needCallback: false, after: { taskNos: [first], codes: null } })
+  await until('a later one goes too', async () => (await delivery(last)).status === 'HANDLED')
+  t.match(await delivery(locked), { phase: 'BLOCKED' })
+  await succession.sweep()
+  await free()
+  await succession.sweep()
+  await until('it goes', () => downstream.requests.some(one => one.taskNo === locked))
+})
