@@ -206,7 +206,7 @@ async function persist<In, Out>(
     }
     if (isCollision(err) && ++collided < collisions) {
       await sleep(Math.random() * 5 * collided)
-    } else if (stop && !stop.aborted && isInfrastructure(err) && !isTimeout(err)) {
+    } else if (stop && !stop.aborted && isAway(err)) {
       await pause(away++, stop)
     } else {
       return { left, err }
@@ -244,6 +244,12 @@ export function isDataError(err: unknown): boolean {
 
 /** 57014: the statement took too long, perhaps as it waited for several locks; 55P03: it waited too long for one. Nothing of it is written. */
 export const isTimeout = (err: unknown): boolean => ['57014', '55P03'].includes(sqlState(err))
+
+/**
+ * Does the error mean that the database is away? One statement may run into its time limit for a reason of its own, such as a long table or
+ * a locked row: that alone must not turn POSTs into 503.
+ */
+export const isAway = (err: unknown): boolean => isInfrastructure(err) && !isTimeout(err)
 
 function sqlState(err: unknown): string {
   if (!(err instanceof Error)) return ''

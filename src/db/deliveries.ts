@@ -26,8 +26,8 @@ export interface LoadedDelivery {
 }
 
 /**
- * The deliveries of one job that still belong to it: same attempt, still IN_FLIGHT. The others no longer belong to it. From here on
- * `owner` owns them, also those that another process claimed.
+ * The deliveries of one job that still belong to it: same attempt, still IN_FLIGHT. The others no longer belong to it, or
+ * another process claimed them and somebody has locked their rows. From here on `owner` owns them, also those that another process claimed.
  */
 export async function loadDeliveries(
   sql: Sql,
@@ -50,7 +50,7 @@ export async function loadDeliveries(
         where task_id = h.task_id and downstream = ${downstream} and attempt = h.attempt and phase = 'IN_FLIGHT'
           and owner is distinct from ${owner}::int
         offset 0
-        for no key update
+        for no key update skip locked
       ) d
     ), taken as (
       update delivery d set owner = ${owner}::int

@@ -1,6 +1,7 @@
 import { raiseNoHandler } from '../db/alarms.ts'
+import { isAway } from '../db/batch.ts'
 import type { LoadedDelivery } from '../db/deliveries.ts'
-import { isInfrastructure, type Sql } from '../db/pool.ts'
+import type { Sql } from '../db/pool.ts'
 import { failpoint, failpointAmid } from '../runtime/failpoint.ts'
 import { downstreamOf, type LoadedDownstream, type LoadedHandler } from '../handler/loaded.ts'
 import type { Metrics } from '../runtime/metrics.ts'
@@ -106,7 +107,7 @@ export function executor(deps: ExecuteDeps): Execute {
       (err: unknown) => {
         endUnread(claims, [])
         // Before the next job is taken: this process could not read that job either.
-        if (isInfrastructure(err)) deps.cluster.setDatabaseAway()
+        if (isAway(err)) deps.cluster.setDatabaseAway()
         throw err
       }
     )

@@ -117,7 +117,8 @@ export const rollBack = (
   taskNo: string,
   by: string,
   audit: WriteAudit = unaudited
-): Promise<TaskView | NotEnded> => orUnavailable(deps.cluster, cancel(deps, taskNo, by, audit))
+): Promise<TaskView | NotEnded> =>
+  orUnavailable(deps.cluster, cancel(deps, taskNo, by, audit), { mayBeLocked: true })
 
 async function cancel(
   deps: HalfDeps,
@@ -147,7 +148,8 @@ export async function checkNow(
   if (half === 'never') return 'not_prepared'
   if (half.state !== 'PREPARED') return half.state === 'ACTIVE' ? 'committed' : 'rolled_back'
   await orUnavailable(deps.cluster, audit(half.task.createdBy))
-  const claim = await orUnavailable(deps.cluster, claimCheck(deps.sql, half.task.id, checkLeaseMs(deps)))
+  const claiming = claimCheck(deps.sql, half.task.id, checkLeaseMs(deps))
+  const claim = await orUnavailable(deps.cluster, claiming, { mayBeLocked: true })
   if (claim) await check(deps, claim)
   return orUnavailable(deps.cluster, readBrief(deps.sql, taskNo))
 }

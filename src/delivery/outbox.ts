@@ -1,3 +1,4 @@
+import { isAway } from '../db/batch.ts'
 import {
   hasOutbox,
   leaseShards,
@@ -7,7 +8,6 @@ import {
   shardCount,
   type OutboxRead
 } from '../db/outbox.ts'
-import { isInfrastructure } from '../db/pool.ts'
 import { failpoint } from '../runtime/failpoint.ts'
 import type { Metrics } from '../runtime/metrics.ts'
 import { nap, repeat } from '../runtime/repeat.ts'
@@ -79,7 +79,7 @@ export function outboxAcceptor(deps: OutboxDeps): Outbox {
       failures = 0
       return waitMs
     } catch (err) {
-      if (isInfrastructure(err)) cluster.setDatabaseAway()
+      if (isAway(err)) cluster.setDatabaseAway()
       log.warn({ err }, 'outbox.failed')
       behind = undefined
       return Math.min(2_000, soonMs * 2 ** failures++)

@@ -111,7 +111,7 @@ async function take(
     const { result, extend } = decision
     // Before the receipt: a sender without an answer repeats the receipt, and the hook returns `extend` again.
     if (counts && extend !== undefined)
-      await orUnavailable(deps.cluster, setExtend(deps.sql, found.task.id, extend))
+      await orUnavailable(deps.cluster, setExtend(deps.sql, found.task.id, extend), { mayBeLocked: true })
     const move = moveFor(deps, result, token, found)
     const received = await keep(deps, store, request, {
       taskId: found.task.id,
@@ -161,7 +161,8 @@ async function keep(
         data: request.data ?? null,
         remote: request.remote
       }
-    })
+    }),
+    { mayBeLocked: true }
   )
   failpoint('receipt.after_commit')
   if (move && (written === 'stale' || written === 'zombie')) return undefined

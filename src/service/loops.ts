@@ -4,7 +4,7 @@ import { retention, retentionMs } from './retention.ts'
 import { openChannels } from '../alarm/open-channels.ts'
 import type { AlarmChannel } from '../alarm/types.ts'
 import { forgetChannels, routeAlarms, sendDueMessage } from '../alarm/send-alarms.ts'
-import { isTimeout } from '../db/batch.ts'
+import { isAway } from '../db/batch.ts'
 import { sweepAlarmSends, type AlarmSendKey } from '../db/alarm-sends.ts'
 import { sweepAlarms, type AlarmKey } from '../db/alarms.ts'
 import { primaryUrl } from '../db/hosts.ts'
@@ -70,12 +70,9 @@ const removalMs = 600_000
 const sweepBatch = 1_000
 const toldBatch = 5_000
 
-/**
- * Whether an error of a loop means that the database is away. A periodic statement may run into its time limit for a reason of its
- * own, such as a long table: that alone must not turn POSTs into 503. `refresh` reads little, so its time limit does count.
- */
+/** Whether an error of a loop means that the database is away. `refresh` reads little, so its time limit does count. */
 export const saysAway = (loop: string, err: unknown): boolean =>
-  isInfrastructure(err) && (loop === 'refresh' || !isTimeout(err))
+  loop === 'refresh' ? isInfrastructure(err) : isAway(err)
 
 /** Starts the loops. Each ends after its current turn: those of `running` when `signal` aborts, `refreshing` when `drained` does. */
 export async function startLoops(options: LoopsOptions): Promise<{

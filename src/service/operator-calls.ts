@@ -61,7 +61,7 @@ export function operatorCalls(options: OperatorCallsOptions): OperatorCalls {
     (before, after) =>
       writeAudit(sql, { ...entry, detail: { ...entry.detail, before, after } })
   /** Unavailable if PostgreSQL does not answer in time. The act may still happen. */
-  const answered = <T>(act: Promise<T>): Promise<T> => orUnavailable(cluster, act)
+  const answered = <T>(act: Promise<T>): Promise<T> => orUnavailable(cluster, act, { mayBeLocked: true })
   const readWhole = async (id: string, codes: readonly string[] | null) => {
     const found = await readOperation(reads, id, codes)
     return found && { ...found, deliveries: await countOutcomes(reads, found) }

@@ -1,8 +1,12 @@
 // Somebody else holds a lock on one row, as a `select … for update` left open in psql does. All other work goes on.
 import t, { type Test } from 'tap'
-import type { Sql } from '../../src/db/pool.ts'
+import { openDb, type Sql } from '../../src/db/pool.ts'
+import { Unavailable } from '../../src/runtime/errors.ts'
+import { only } from '../support/only.ts'
 import { testDb } from '../support/postgres.ts'
 import { setup } from '../support/setup.ts'
+import { stopwatch } from '../support/stopwatch.ts'
+import { taskRequest } from '../support/task-request.ts'
 import { until } from '../support/until.ts'
 
 /** Locks the deliveries of this task. Returns a function that ends the lock. */
@@ -127,4 +131,74 @@ t.test('a dependent with a locked row keeps no other waiting, and goes when the 
   await free()
   await succession.sweep()
   await until('it goes', () => downstream.requests.some(one => one.taskNo === locked))
+})
+
+t.test(
+  'the receipt of a delivery with a locked row is refused, and turns no other call into a 503',
+  async t => {
+    const { sql, post, quiet, receive, delivery, around } = await setup(t, {
+      downstream: { needCallback: true }
+    })
+    const [locked, other] = [await post(), await post()]
+    await quiet()
+    const free = await lock(t, sql, locked)
+    await t.rejects(receive({ taskNo: locked }), Unavailable)
+    t.notOk(around.isDatabaseAway())
+    t.match(await receive({ taskNo: other }), { status: 'HANDLED' })
+    await post()
+    await free()
+    await until('its first receipt is written', async () => (await delivery(locked)).status === 'HANDLED')
+  }
+)
+
+t.test(
+  'a worker that meets a locked row sends the rest of the job, and that delivery after its lease',
+  async t => {
+    const owner = { number: () => 7, isSilent: () => false, since: () => -Infinity }
+    const { sql, accept, queue, downstream, quiet, delivery, later, dispatch, around } = await setup(t, {
+      owner,
+      hasWorker: false
+    })
+    queue.mode = 'hold'
+    const taskNos = ['first', 'second', 'third']
+    await accept.many(taskNos.map(taskNo => taskRequest({ taskNo })))
+    await quiet()
+    t.equal(queue.jobs.length, 1)
+    // Another process has claimed and queued them.
+    await sql`update delivery set owner = 8`
+    const free = await lock(t, sql, 'second')
+    const began = stopwatch(t)
+    await queue.run()
+    await downstream.received(2)
+    t.ok(began() < 8_000, 'no statement ran into its limit')
+    t.notOk(around.isDatabaseAway())
+    t.same(new Set(downstream.requests.map(one => one.taskNo)), new Set(['first', 'third']))
+    await free()
+    await quiet()
+    t.match(await delivery('second'), { phase: 'IN_FLIGHT', attempt: 1 })
+    queue.mode = 'deliver'
+    await later('21 s')
+    await dispatch()
+    await dispatch()
+    t.match(await delivery('second'), { status: 'HANDLED', attempt: 2 })
+  }
+)
+
+t.test('a locked outbox or table of deliveries does not mean that the database is away', async t => {
+  const { url } = await testDb(t)
+  const sql = openDb(url, { max: 8, statementTimeoutMs: 500 })
+  t.teardown(() => sql.end())
+  const { acceptRows, accept, queue, quiet, around, logged } = await setup(t, { sql, hasWorker: false })
+  queue.mode = 'hold'
+  await accept(taskRequest())
+  await quiet()
+  await sql.begin(async transaction => {
+    await transaction`lock table outbox in access exclusive mode`
+    await acceptRows()
+    t.match(logged('outbox.failed')[0], { err: { code: '57014' } })
+    await transaction`lock table delivery in access exclusive mode`
+    await queue.run()
+    t.match(logged('job.failed'), only({ err: { code: '57014' } }))
+  })
+  t.notOk(around.isDatabaseAway())
 })

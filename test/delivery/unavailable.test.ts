@@ -33,3 +33,22 @@ t.test('who gets no answer hears so within 2 s', async t => {
   t.ok(began() < 3_500, 'before the answer came')
   t.equal(surroundings.away, 1)
 })
+
+t.test(
+  'the database is not away if the row may be locked, nor if a statement ran into its limit',
+  async t => {
+    const { sql } = await testDb(t)
+    const surroundings = around()
+    const slow = sql`select pg_sleep(3)`.execute()
+    await t.rejects(orUnavailable(surroundings, slow, { mayBeLocked: true }), Unavailable)
+    await slow
+    for (const code of ['57014', '55P03']) {
+      const failed = Promise.reject(Object.assign(new Error(code), { code }))
+      await t.rejects(orUnavailable(surroundings, failed), Unavailable)
+    }
+    t.equal(surroundings.away, 0)
+    const lost = Promise.reject(Object.assign(new Error('lost'), { code: 'CONNECTION_CLOSED' }))
+    await t.rejects(orUnavailable(surroundings, lost, { mayBeLocked: true }), Unavailable)
+    t.equal(surroundings.away, 1)
+  }
+)
