@@ -149,8 +149,8 @@ export function batcher<In, Out>(options: BatcherOptions<In, Out>): Batcher<In, 
 }
 
 /**
- * Writes these and answers each, except for those that it returns: they wait for a lock. Never rejects. A statement that fails because of
- * its data or of a lock is split, so that one bad or locked item fails alone.
+ * Writes these and answers each, except for those that it returns: they wait for a lock. Never rejects. A statement that fails because of a
+ * lock, or because of something that may be one item's, is split, so that one bad or locked item fails alone.
  */
 async function settle<In, Out>(
   options: BatcherOptions<In, Out>,
@@ -161,7 +161,7 @@ async function settle<In, Out>(
   if (!failed) return []
   const { left, err } = failed
   const isHeld = options.retryUntilWritten !== undefined && isTimeout(err)
-  if (left.length > 1 && (isHeld || isDataError(err))) {
+  if (left.length > 1 && (isHeld || mayBeOfOne(err))) {
     const half = left.length >> 1
     const wait = isHeld ? hastyMs : lockMs
     const first = await settle(options, left.slice(0, half), wait)
@@ -236,6 +236,13 @@ function answerSome<In, Out>(entries: Entry<In, Out>[], outs: (Out | undefined)[
 function isCollision(err: unknown): boolean {
   return ['40P01', '40001'].includes(sqlState(err))
 }
+
+/**
+ * Perhaps one item is wrong: its values, what a trigger says to them, a corrupted row. Not if the database is away, or if the error is none of
+ * PostgreSQL.
+ */
+const mayBeOfOne = (err: unknown): boolean =>
+  /^[0-9A-Z]{5}$/.test(sqlState(err)) && !isInfrastructure(err) && !isCollision(err)
 
 /** 22: the value; 23: a constraint; 54: too large for an index or a row. */
 export function isDataError(err: unknown): boolean {

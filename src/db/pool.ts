@@ -85,7 +85,8 @@ export function openDb(url: string, options: OpenOptions): Sql {
 const ours = /^(CONNECTION_(CLOSED|ENDED|DESTROYED|CONNECT_TIMEOUT)|CONNECT_TIMEOUT)$/
 const system =
   /^(ECONN\w+|EPIPE|ETIMEDOUT|EHOSTUNREACH|EHOSTDOWN|ENETUNREACH|ENETDOWN|ENOTFOUND|EAI_\w+|ENOENT)$/
-// 08 connection, 53 resources (disk full, too many connections), 57P0x shutdown, 25006 read-only, 58 system, XX corrupted
+// 08 connection, 53 resources (disk full, too many connections), 57P0x shutdown, 25006 read-only, 57014 and 55P03 too slow or locked, 58 system,
+// 3D000 no such database, 28 not let in
 const server = /^(08\w{3}|53\w{3}|57P0\w|57014|25006|55P03|58\w{3}|3D000|28\w{3})$/
 
 /**

@@ -162,14 +162,44 @@ t.test('a text that PostgreSQL cannot hold fails alone too', async t => {
   t.match(all, [{ value: 'a' }, { reason: { code: '22021' } }, { value: 'c' }])
 })
 
+t.test(
+  'what a trigger says to one row, and a corrupted row, fail one item and not its neighbours',
+  async t => {
+    const { sql } = await testDb(t)
+    await sql.unsafe(`
+    create table kept (n int primary key);
+    create function refuse() returns trigger language plpgsql as $$begin raise exception 'not this one'; end$$;
+    create trigger refuse before insert on kept for each row when (new.n = 13) execute function refuse()`)
+    const inHand = new AbortController().signal
+    const batch = batcher({ write: insert(sql), max: 100, retryUntilWritten: inHand })
+    const all = await Promise.allSettled(range(1, 40).map(n => batch.add(n)))
+    t.match(all[12], { reason: { code: 'P0001' } })
+    t.equal(all.filter(one => one.status === 'fulfilled').length, 39)
+    for (const code of ['XX001', 'XX002', '42501']) {
+      const write = async (items: number[]) => {
+        if (items.includes(2)) throw pgError(code)
+        return items
+      }
+      const corrupted = batcher({ write, max: 10 })
+      const done = await Promise.allSettled(range(1, 3).map(n => corrupted.add(n)))
+      t.match(done, [{ value: 1 }, { reason: { code } }, { value: 3 }])
+    }
+  }
+)
+
 t.test("an error that is nobody's in particular fails all, and is not tried row by row", async t => {
-  const { gates, write } = gated()
-  const batch = batcher({ write, max: 10 })
-  const all = Promise.allSettled([batch.add(1), batch.add(2)])
-  await turn()
-  gates[0]?.fail(pgError('42P01'))
-  t.match(await all, [{ reason: { code: '42P01' } }, { reason: { code: '42P01' } }])
-  t.equal(gates.length, 1)
+  for (const err of [pgError('CONNECTION_CLOSED'), pgError('57P03'), new Error('no code')]) {
+    const { gates, write } = gated()
+    const batch = batcher({ write, max: 10 })
+    const all = Promise.allSettled([batch.add(1), batch.add(2)])
+    await turn()
+    gates[0]?.fail(err)
+    t.same(await all, [
+      { status: 'rejected', reason: err },
+      { status: 'rejected', reason: err }
+    ])
+    t.equal(gates.length, 1)
+  }
 })
 
 t.test('a deadlock is tried again, not told', async t => {
