@@ -1,8 +1,8 @@
 import type { LoadedDelivery } from '../db/deliveries.ts'
-import { batcher, isTimeout, type Batcher, type Partly } from '../db/batch.ts'
+import { batcher, isAway, type Batcher, type Partly } from '../db/batch.ts'
 import type { OrderingKey } from '../db/ordering.ts'
 import { applyMoves, type Applied, type Completion, type AttemptRow } from '../db/transitions.ts'
-import { isInfrastructure, type Sql } from '../db/pool.ts'
+import type { Sql } from '../db/pool.ts'
 import { withPartitions } from '../db/partitions.ts'
 import { isHandledReceipt, completeReceipts, type HandledReceipt } from '../db/receipts.ts'
 import { isSuccessfulSend, completeSends, type SuccessfulSend } from '../db/sends.ts'
@@ -87,7 +87,7 @@ export function completer({
       const isWhole = Array.isArray(written)
       if (isWhole) failpoint('complete.after_commit')
       const applied = isWhole ? written : written.outs
-      const isLost = !isWhole && isInfrastructure(written.err) && !isTimeout(written.err)
+      const isLost = !isWhole && isAway(written.err)
       const over: string[] = []
       const keys: OrderingKey[] = []
       for (const [index, item] of items.entries()) {

@@ -10,7 +10,7 @@ import type { Move } from '../domain/transitions.ts'
 import type { AttemptEnd } from '../domain/types.ts'
 import type { Transport } from '../transport/types.ts'
 import { redactEnd, redactRequestSecrets } from '../domain/redact.ts'
-import { attemptRow, moveOf, type Complete } from './complete.ts'
+import { attemptRow, type Complete } from './complete.ts'
 import { postponed, inHookTime, LazyHookContext } from './hooks.ts'
 import type { HeldClaims } from './held-claims.ts'
 import { ownedOf, timeLeft, type Owned, type Owner } from './lease.ts'
@@ -19,9 +19,9 @@ import type { Cancelled } from './cancelled.ts'
 import type { Logger } from '../runtime/logger.ts'
 import type { DeliveryHeaders } from './headers.ts'
 import { askDownstream } from './probe.ts'
-import { attemptEnded } from './attempt-ended.ts'
+import { outcomes, type Outcomes } from './outcomes.ts'
 import type { Reach } from './reach.ts'
-import { semaphore, waitGroup, type Semaphore } from '../runtime/semaphore.ts'
+import { semaphore, waitGroup } from '../runtime/semaphore.ts'
 import type { Cluster } from './cluster.ts'
 import { reasonOf } from '../runtime/errors.ts'
 
@@ -66,6 +66,8 @@ interface ExecuteDeps {
   metrics: Pick<Metrics, 'attempted' | 'firstAttempt' | 'started'>
   traced?: Traced | undefined
   log: Logger
+  /** See outcomes.ts. */
+  mostPending?: number
 }
 
 export interface Execute {
@@ -75,9 +77,6 @@ export interface Execute {
   idle(): Promise<void>
 }
 
-/** Limit of outcomes that wait to be written. More would only fill the memory, and would be sent again after a crash. */
-const mostUnwritten = 1_000
-
 /** Limit of jobs of a backlog that a downstream has loaded. More would only wait in memory until V8 treats them as long-lived. */
 const mostLoaded = 3
 
@@ -86,7 +85,7 @@ const no = (): boolean => false
 
 export function executor(deps: ExecuteDeps): Execute {
   const busy = waitGroup()
-  const unwritten = semaphore(mostUnwritten)
+  const pending = outcomes(deps, deps.limiters.keys())
   const reading = new Map([...deps.limiters.keys()].map(name => [name, semaphore(mostLoaded)] as const))
   const start = (work: Promise<void>, delivery: LoadedDelivery): void => {
     const lost = (err: unknown): void => {
@@ -121,11 +120,10 @@ export function executor(deps: ExecuteDeps): Execute {
         unhandled.push(delivery)
         continue
       }
-      for (let full = unwritten.full(); full; full = unwritten.full()) await full
+      for (let full = pending.full(claims.downstream); full; full = pending.full(claims.downstream))
+        await full
       const hasSlot = limiter.tryTake() || (await limiter.take(deps.stopping).then(yes, no))
-      const work = hasSlot
-        ? makeAttempt(deps, one, downstream, limiter, unwritten)
-        : release(deps, delivery, 0)
+      const work = hasSlot ? makeAttempt(deps, one, downstream, limiter, pending) : release(deps, delivery, 0)
       start(work, delivery)
     }
     if (isRead) ahead?.leave()
@@ -167,7 +165,7 @@ async function makeAttempt(
   loaded: LeasedDelivery,
   downstream: LoadedDownstream,
   limiter: SlotLimiter,
-  unwritten: Semaphore
+  pending: Outcomes
 ): Promise<void> {
   const startedAt = new Date()
   const began = performance.now()
@@ -186,16 +184,16 @@ async function makeAttempt(
     return
   }
   failpoint('execute.after_answer')
-  await conclude(deps, owned, redactEnd(ended), { startedAt, began }, unwritten)
+  await conclude(deps, owned, redactEnd(ended), { startedAt, began }, pending)
 }
 
 /** Decides on the outcome, writes both, and calls the handler's hook. `began` by performance.now. */
-async function conclude(
+function conclude(
   deps: ExecuteDeps,
   owned: Owned,
   outcome: AttemptEnd,
   { startedAt, began }: { startedAt: Date; began: number },
-  unwritten: Semaphore
+  pending: Outcomes
 ): Promise<void> {
   const { delivery, downstream } = owned
   const ms = Math.round(performance.now() - began)
@@ -209,14 +207,7 @@ async function conclude(
   else deps.traced?.(delivery, outcome, decision.move, startedAt)
   if (isFirst && outcome.kind !== 'probed')
     deps.metrics.firstAttempt(delivery.task.messageCode, downstream.name, outcome.kind)
-  unwritten.enter()
-  try {
-    const move = moveOf(delivery, decision)
-    const applied = await deps.complete({ move, task: delivery.task, isFirstTry: isFirst, attempt: row })
-    await attemptEnded(deps, { delivery, downstream, outcome, decision, ms, applied })
-  } finally {
-    unwritten.leave()
-  }
+  return pending.write({ delivery, downstream, outcome, decision, isFirstTry: isFirst, row, ms })
 }
 
 /** Another process reaches the downstream, or may reach it: it delivers, and this attempt does not count. */

@@ -8,6 +8,7 @@ import { z } from '../../src/handler/define.ts'
 import { only } from '../support/only.ts'
 import { failed } from '../support/scripted.ts'
 import { setup } from '../support/setup.ts'
+import { taskRequest } from '../support/task-request.ts'
 import { until } from '../support/until.ts'
 import { sendContext } from '../transport/send-context.ts'
 
@@ -52,6 +53,31 @@ t.test('an afterSend that hangs holds up no delivery', async t => {
   await downstream.received(3)
   for (const taskNo of taskNos)
     await until('it is written', async () => (await delivery(taskNo)).status === 'HANDLED')
+})
+
+t.test('hooks of one downstream that hang hold back no other, and their number is bounded', async t => {
+  const hooks: (() => void)[] = []
+  const afterSend = () => new Promise<void>(resolve => hooks.push(resolve))
+  const { accept, post, delivery, deliver, quiet, queue, logged } = await setup(t, {
+    downstreams: { warehouse: { afterSend, limit: { concurrency: 1, timeoutMs: 10_000 } }, points: {} },
+    mostPending: 3
+  })
+  await accept.many([taskRequest(), taskRequest(), taskRequest()])
+  await until('three hooks hang', () => hooks.length === 3)
+  const fourth = await post()
+  await until('the other one is sent', async () => (await delivery(fourth, 'points')).status === 'HANDLED')
+  t.equal((await delivery(fourth)).phase, 'IN_FLIGHT')
+  t.same(logged('hook.after_send_failed'), [], 'no hook had to run into its limit before')
+  hooks[0]?.()
+  await until('its own is sent', async () => (await delivery(fourth)).status === 'HANDLED')
+  await queue.idle()
+  let isIdle = false
+  const idle = deliver.idle().then(() => (isIdle = true))
+  await until('its hook hangs too', () => hooks.length === 4)
+  t.notOk(isIdle, 'a process that stops waits for hooks')
+  for (const end of hooks) end()
+  await idle
+  await quiet()
 })
 
 /** The only downstream of a handler, after the handler was loaded. */

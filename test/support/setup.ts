@@ -62,6 +62,8 @@ export interface SetupOptions {
   sql?: Sql
   leaseMarginMs?: number
   mostText?: number
+  /** Limit of outcomes that wait to be written, and of the hooks of a downstream that run. */
+  mostPending?: number
   sweepMs?: number
   random?: () => number
   /** The owner of claims. By default none: a lost delivery returns when its lease ends. */
@@ -213,7 +215,8 @@ export async function setup(t: Test, options: SetupOptions = {}): Promise<Story>
     cutOff: cutOff.signal,
     random,
     metrics,
-    log
+    log,
+    ...(options.mostPending === undefined ? {} : { mostPending: options.mostPending })
   })
   const writing: Omit<AcceptDeps, 'admission'> = {
     sql,

@@ -1,35 +1,70 @@
 import type { LoadedDelivery } from '../db/deliveries.ts'
+import type { AttemptRow } from '../db/transitions.ts'
 import type { Decision } from '../domain/retry-policy.ts'
 import type { AttemptEnd } from '../domain/types.ts'
 import type { AboutOutcome, AttemptOutcome } from '../handler/define.ts'
 import type { LoadedDownstream, LoadedHandler } from '../handler/loaded.ts'
 import type { Logger } from '../runtime/logger.ts'
-import type { Completed } from './complete.ts'
+import { semaphore } from '../runtime/semaphore.ts'
+import { moveOf, type Complete, type Completed } from './complete.ts'
 import { inHookTime, LazyHookContext } from './hooks.ts'
 
-interface EndedDeps {
+interface OutcomesDeps {
   handlers: ReadonlyMap<string, LoadedHandler>
+  complete: Complete
   log: Logger
+  /** Limit of outcomes that wait to be written, and of the hooks of one downstream that run (1,000). */
+  mostPending?: number
 }
 
-/** An ended attempt, and the result of writing its record. */
 interface EndedAttempt {
   delivery: LoadedDelivery
   downstream: LoadedDownstream
   outcome: AttemptEnd
   decision: Decision
+  isFirstTry: boolean
+  row: AttemptRow
   ms: number
-  applied: Completed
 }
 
-/** Logs the attempt and calls the handler's `afterSend`. Resolves when that has ended or its time is over. */
-export function attemptEnded(deps: EndedDeps, ended: EndedAttempt): Promise<void> | undefined {
-  logEnd(deps, ended)
-  return ended.downstream.afterSend && runAfterSend(deps, ended, ended.downstream.afterSend)
+export interface Outcomes {
+  /** Writes an ended attempt and its move, logs it, and calls the handler's `afterSend`. Resolves when that has ended or its time is over. */
+  write(ended: EndedAttempt): Promise<void>
+  /**
+   * Undefined while there is room for another outcome of this downstream. More would only fill the memory, and those that are not written would
+   * be sent again after a crash. Hooks that hang hold back their own downstream alone.
+   */
+  full(downstream: string): Promise<void> | undefined
 }
 
+export function outcomes(deps: OutcomesDeps, downstreams: Iterable<string>): Outcomes {
+  const { mostPending = 1_000 } = deps
+  const unwritten = semaphore(mostPending)
+  const hooks = new Map([...downstreams].map(name => [name, semaphore(mostPending)] as const))
+  return {
+    async write(ended) {
+      const { delivery, downstream, decision, isFirstTry, row } = ended
+      let applied: Completed
+      unwritten.enter()
+      try {
+        const move = moveOf(delivery, decision)
+        applied = await deps.complete({ move, task: delivery.task, isFirstTry, attempt: row })
+      } finally {
+        unwritten.leave()
+      }
+      logEnd(deps, ended, applied)
+      if (!downstream.afterSend) return
+      hooks.get(downstream.name)?.enter()
+      await runAfterSend(deps, ended, downstream.afterSend)
+      hooks.get(downstream.name)?.leave()
+    },
+    full: downstream => unwritten.full() ?? hooks.get(downstream)?.full()
+  }
+}
+
+/** Never rejects. */
 async function runAfterSend(
-  { handlers, log }: EndedDeps,
+  { handlers, log }: OutcomesDeps,
   { delivery, outcome, ms }: EndedAttempt,
   afterSend: NonNullable<LoadedDownstream['afterSend']>
 ): Promise<void> {
@@ -63,7 +98,11 @@ const shown = (outcome: AttemptEnd, ms: number): AttemptOutcome => ({
 })
 
 /** One line for each attempt that ended. A success is logged at debug: at thousands a second the line costs more than the send. */
-function logEnd({ log }: EndedDeps, { delivery, outcome, decision, ms, applied }: EndedAttempt): void {
+function logEnd(
+  { log }: OutcomesDeps,
+  { delivery, outcome, decision, ms }: EndedAttempt,
+  applied: Completed
+): void {
   const isWell = !('reason' in outcome)
   const stale = applied === 'stale' || applied === 'zombie'
   // A line that is not written is not built either.
