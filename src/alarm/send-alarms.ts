@@ -1,10 +1,10 @@
 // Sends alarms to people: each goes to the channels whose rule matches, at the pace of each channel.
-import { claimAlarms, markAlarmsSent, type ClaimedAlarm } from '../db/alarms.ts'
+import { claimAlarms, markLogged, type ClaimedAlarm } from '../db/alarms.ts'
 import {
   addAlarmSends,
   claimAlarmGroup,
   closeAlarmGroup,
-  markAlarmSends,
+  recordSent,
   postponeAlarmGroup,
   readAlarmSends,
   removeUnknownChannels,
@@ -49,7 +49,7 @@ export async function routeAlarms(
     if (matching.length === 0) unmatched.push(alarm)
   }
   if (sends.length > 0) await addAlarmSends(sql, sends)
-  if (unmatched.length > 0) await markAlarmsSent(sql, unmatched)
+  if (unmatched.length > 0) await markLogged(sql, unmatched)
   return claimed.length
 }
 
@@ -124,7 +124,7 @@ export async function sendDueMessage(deps: SendDeps, channel: AlarmChannel): Pro
   }
   failpoint('alarm.after_send')
   if (group.event === 'resolved') await closeAlarmGroup(sql, group, channel.digestMs)
-  else await markAlarmSends(sql, group, sends, { keep: channel.sendResolved, digestMs: channel.digestMs })
+  else await recordSent(sql, group, sends, { keep: channel.sendResolved, digestMs: channel.digestMs })
   return true
 }
 

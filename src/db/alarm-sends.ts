@@ -32,7 +32,7 @@ export async function addAlarmSends(
   sends: readonly { channel: string; alarm: ClaimedAlarm }[]
 ): Promise<void> {
   await sql`
-    with asked as (
+    with requested as (
       select * from unnest(
         ${textArray(sends.map(one => one.channel))}::text[], ${textArray(sends.map(one => one.alarm.downstream))}::text[],
         ${plainArray(sends.map(one => one.alarm.kind))}::text[], ${plainArray(sends.map(one => one.alarm.taskId))}::uuid[],
@@ -43,20 +43,20 @@ export async function addAlarmSends(
     ), sends as (
       insert into alarm_send (channel, downstream, kind, task_id, attempt, task_no, message_code, reason, raised_at)
       select channel, downstream, kind, task_id, attempt, task_no, message_code, reason, to_timestamp(raised_ms / 1000)
-      from asked
-      -- It was told once, was resolved, and is raised again.
+      from requested
+      -- It was sent once, was resolved, and is raised again.
       on conflict on constraint alarm_send_pkey do update
         set sent_at = null, reason = excluded.reason, raised_at = excluded.raised_at
     ), channels as (
-      insert into alarm_channel (name) select distinct channel from asked order by 1 on conflict do nothing
+      insert into alarm_channel (name) select distinct channel from requested order by 1 on conflict do nothing
     ), groups as (
       -- In one order: two dispatchers would wait for each other.
-      insert into alarm_group (channel, downstream, kind) select distinct channel, downstream, kind from asked order by 1, 2, 3
+      insert into alarm_group (channel, downstream, kind) select distinct channel, downstream, kind from requested order by 1, 2, 3
       on conflict do nothing
     )
     -- The channels must now send these rows.
     update alarm a set next_action_at = 'infinity'
-    from (select distinct task_id, downstream, attempt, kind from asked) s
+    from (select distinct task_id, downstream, attempt, kind from requested) s
     where a.task_id = s.task_id and a.downstream = s.downstream and a.attempt = s.attempt and a.kind = s.kind`
 }
 
@@ -91,7 +91,7 @@ export async function claimAlarmGroup(
       select g.*, exists (
           select from alarm_send s
           where s.channel = g.channel and s.downstream = g.downstream and s.kind = g.kind and s.sent_at is null
-        ) as is_owed,
+        ) as has_unsent,
         -- sweepAlarmSends removes the rows of alarms that are resolved.
         g.opened_at is not null and ${sendResolved} and not exists (
           select from alarm_send s where s.channel = g.channel and s.downstream = g.downstream and s.kind = g.kind
@@ -101,9 +101,9 @@ export async function claimAlarmGroup(
       where g.channel = free.name and g.next_action_at <= now()
     ), due as materialized (
       select channel, downstream, kind,
-        case when is_owed then 'raised' when is_over then 'resolved' else 'repeat' end as event
+        case when has_unsent then 'raised' when is_over then 'resolved' else 'repeat' end as event
       from waiting
-      where is_owed or is_over or is_old
+      where has_unsent or is_over or is_old
       order by next_action_at
       limit 1
     ), locked as materialized (
@@ -117,7 +117,7 @@ export async function claimAlarmGroup(
       from locked l
       where g.channel = l.channel and g.downstream = l.downstream and g.kind = l.kind
       returning g.*, l.event
-    ), paid as (
+    ), counted as (
       update alarm_channel c set free_at = greatest(c.free_at, now()) + ${everyMs}::int * interval '1 ms'
       from claimed where c.name = claimed.channel
     )
@@ -147,28 +147,28 @@ export function readAlarmSends(sql: Sql, group: Group, limit: number): Promise<A
 }
 
 /** The channel accepted the message about them. `keep`: keeps the row of each until its alarm is resolved, to detect the end. */
-export async function markAlarmSends(
+export async function recordSent(
   sql: Sql,
   group: Group,
   sends: readonly Pick<AlarmSend, 'taskId' | 'attempt'>[],
   { keep, digestMs }: { keep: boolean; digestMs: number }
 ): Promise<void> {
   await sql`
-    with told as materialized (
+    with sent as materialized (
       select * from unnest(
         ${plainArray(sends.map(one => one.taskId))}::uuid[], ${plainArray(sends.map(one => one.attempt))}::int[]
       ) as s (task_id, attempt)
     ), kept as (
-      update alarm_send s set sent_at = now() from told
+      update alarm_send s set sent_at = now() from sent
       where ${keep} and s.channel = ${group.channel} and s.downstream = ${group.downstream} and s.kind = ${group.kind}
-        and s.task_id = told.task_id and s.attempt = told.attempt
+        and s.task_id = sent.task_id and s.attempt = sent.attempt
     ), gone as (
-      delete from alarm_send s using told
+      delete from alarm_send s using sent
       where not ${keep} and s.channel = ${group.channel} and s.downstream = ${group.downstream} and s.kind = ${group.kind}
-        and s.task_id = told.task_id and s.attempt = told.attempt
-    ), heard as (
-      update alarm a set sent_at = now() from told
-      where a.task_id = told.task_id and a.downstream = ${group.downstream} and a.attempt = told.attempt
+        and s.task_id = sent.task_id and s.attempt = sent.attempt
+    ), alarms as (
+      update alarm a set sent_at = now() from sent
+      where a.task_id = sent.task_id and a.downstream = ${group.downstream} and a.attempt = sent.attempt
         and a.kind = ${group.kind} and a.sent_at is null
     )
     update alarm_group set tries = 0, told_at = now(), next_action_at = now() + ${digestMs}::int * interval '1 ms',
@@ -180,7 +180,7 @@ export async function markAlarmSends(
 export type AlarmSendKey = Group & Pick<AlarmSend, 'taskId' | 'attempt'>
 
 /**
- * Reads the next `limit` rows after `after`, and removes those whose alarm was told and is resolved or gone. `next` null: there are no
+ * Reads the next `limit` rows after `after`, and removes those whose alarm was sent, and is resolved or gone. `next` null: there are no
  * more.
  */
 export async function sweepAlarmSends(

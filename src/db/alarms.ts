@@ -73,8 +73,8 @@ export function claimAlarms(sql: Sql, limit: number): Promise<ClaimedAlarm[]> {
       left join delivery on delivery.task_id = alarm.task_id and delivery.downstream = alarm.downstream`
 }
 
-/** These alarms were reported: by a channel, or only in the log. */
-export async function markAlarmsSent(
+/** No channel takes these alarms: they are only in the log. */
+export async function markLogged(
   sql: Sql,
   alarms: readonly Pick<ClaimedAlarm, 'taskId' | 'downstream' | 'attempt' | 'kind'>[]
 ): Promise<void> {
@@ -212,7 +212,7 @@ export async function resolveAlarm(
       where a.task_id = k.task_id and a.downstream = k.downstream and a.attempt = k.attempt and a.kind = k.kind
         and a.resolved_at is null
       returning a.kind
-    ), told as (
+    ), audited as (
       insert into audit (who, key_id, what, target, detail)
       select ${actor(sql, request.who)}, 'alarm.resolve', ${request.taskNo},
         jsonb_build_object('downstream', ${request.downstream}::text, 'kind', kind) from resolved

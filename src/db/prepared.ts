@@ -266,7 +266,7 @@ interface CheckRecord {
 /** False: the task was ended meanwhile, or another check has begun. */
 export async function recordCheck(sql: Sql, record: CheckRecord): Promise<boolean> {
   const rows = await sql`
-    with told as (
+    with recorded as (
       update prepared set leased_until = null, last_answer = ${record.answer}, last_reason = ${record.reason},
         last_checked_at = now(), next_action_at = now() + ${record.waitMs}::float8 * interval '1 ms',
         answered = answered + case when ${record.answer} = 'UNKNOWN' then 1 else 0 end,
@@ -275,11 +275,11 @@ export async function recordCheck(sql: Sql, record: CheckRecord): Promise<boolea
       returning task_id
     ), raised as (
       insert into alarm (task_id, downstream, attempt, kind)
-      select task_id, '', 0, 'PREPARED_STUCK' from told where ${record.isStuck}::boolean
+      select task_id, '', 0, 'PREPARED_STUCK' from recorded where ${record.isStuck}::boolean
       -- Each later check of a stuck task comes here: an alarm that an operator has resolved is not raised again.
       on conflict (task_id, downstream, attempt, kind) do nothing
     )
-    select from told`
+    select from recorded`
   return rows.length > 0
 }
 

@@ -25,7 +25,7 @@ export interface Dispatcher {
 }
 
 /** After a database error, wait this long before treating leases as lost: other processes could not write either. */
-const trustMs = 2_000
+const leaseTrustMs = 2_000
 /** How often to look for rows whose downstream has no handler. */
 const orphanLookMs = 60_000
 /** How soon a full queue is checked again. This costs no statement. */
@@ -146,7 +146,7 @@ async function look(deps: DispatcherDeps, memory: Memory): Promise<number> {
     )
   )
   // Only from here on: the other processes could not write either, and first write the answers that they hold.
-  if (memory.trustFrom === Infinity) memory.trustFrom = performance.now() + trustMs
+  if (memory.trustFrom === Infinity) memory.trustFrom = performance.now() + leaseTrustMs
   memory.sweptAt = performance.now()
   const claimedAll = await claimAndEnqueue(deps, memory.marks.from)
   const decidedAll = performance.now() < memory.trustFrom || (await rescue(deps, memory, names, now))

@@ -55,8 +55,8 @@ export interface LoopsOptions {
 const announceMs = 5_000
 const refreshMs = 1_000
 const alarmMs = 1_000
-/** The time between two sweeps of what channels were told, for alarms that are resolved. */
-const toldMs = 10_000
+/** The time between two sweeps of the alarms that channels have sent, for those that are resolved. */
+const sentMs = 10_000
 /** The time between two looks for channels that no process has any more. */
 const forgetMs = 60_000
 const checkMs = 1_000
@@ -68,7 +68,7 @@ const sweepMs = 60_000
 const statisticsMs = 10_000
 const removalMs = 600_000
 const sweepBatch = 1_000
-const toldBatch = 5_000
+const sentBatch = 5_000
 
 /** Whether an error of a loop means that the database is away. `refresh` reads little, so its time limit does count. */
 export const saysAway = (loop: string, err: unknown): boolean =>
@@ -144,7 +144,7 @@ export async function startLoops(options: LoopsOptions): Promise<{
       repeat(forgetMs, () => forgetChannels({ sql, log }, channels), failed('alarm'), signal)
     ),
     repeat(sweepMs, alarmSweep(options), failed('alarm'), signal),
-    repeat(toldMs, toldSweep(options), failed('alarm'), signal),
+    repeat(sentMs, sweepSent(options), failed('alarm'), signal),
     repeat(retentionMs, retention(options), failed('retention'), signal)
   )
   return { running, refreshing }
@@ -160,12 +160,12 @@ function alarmSweep({ sql }: LoopsOptions): () => Promise<number> {
   }
 }
 
-/** The same, of what channels were told. An incident is over when nothing of it is left. */
-function toldSweep({ sql }: LoopsOptions): () => Promise<number> {
+/** The same, for the alarms that channels have sent. An incident is over when nothing of it is left. */
+function sweepSent({ sql }: LoopsOptions): () => Promise<number> {
   let after: AlarmSendKey | null = null
   return async () => {
-    after = await sweepAlarmSends(sql, toldBatch, after)
-    return after === null ? toldMs : 1_000
+    after = await sweepAlarmSends(sql, sentBatch, after)
+    return after === null ? sentMs : 1_000
   }
 }
 

@@ -1,6 +1,6 @@
 import t from 'tap'
 import { writeNode } from '../../src/db/cluster.ts'
-import { claimAlarms, markAlarmsSent, raiseNoHandler, sweepAlarms } from '../../src/db/alarms.ts'
+import { claimAlarms, markLogged, raiseNoHandler, sweepAlarms } from '../../src/db/alarms.ts'
 import { raiseDependencyFailed } from '../../src/db/dependents.ts'
 import type { Sql } from '../../src/db/pool.ts'
 import { completeReceipts } from '../../src/db/receipts.ts'
@@ -56,7 +56,7 @@ t.test('what was sent is not sent again', async t => {
   const { sql } = await testDb(t)
   await alarm(sql, 3)
   const claimed = await claimAlarms(sql, 2)
-  await markAlarmsSent(sql, claimed)
+  await markLogged(sql, claimed)
   await sql`update alarm set next_action_at = now()`
   t.equal((await claimAlarms(sql, 10)).length, 1)
 })
