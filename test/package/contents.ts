@@ -2,7 +2,7 @@
 
 const kinds = [
   /^(?:package\.json|README(?:\.zh-CN)?\.md|LICENSE|dist\/sbom\.cdx\.json)$/,
-  /^docs\/[\w./-]+\.md$/,
+  /^docs\/(?:[\w./-]+\.md|alerts\.yml|grafana\.json)$/,
   /^dist\/src\/[\w./-]+\.(?:js|d\.ts)$/,
   // Only the samples, and no other handler in the same folder.
   /^dist\/handlers\/(?:audit-log|material-sync|order-paid)\.(?:js|d\.ts)$/,
