@@ -43,7 +43,7 @@ t.test(
           args: [{ cents: 9_007_199_254_740_993n, text: '"1"' }, 'x', -1n],
           attachments: { 'X-Trace': 't' }
         },
-        { ours: { 'webhook-id': 'msg_1' }, timeoutMs: 1234.5 }
+        { ours: { 'webhook-id': 'msg_1' }, timeoutMs: 60_000.5 }
       ),
       { kind: 'delivered' }
     )
@@ -54,10 +54,13 @@ t.test(
       headers: {
         'x-trace': 't',
         'webhook-id': 'msg_1',
-        'tri-service-timeout': '1234',
+        'tri-service-timeout': /^\d+$/,
         'content-type': 'application/json'
       }
     })
+    // What is left of it once the connection is open.
+    const timeoutMs = Number(seen?.headers['tri-service-timeout'])
+    t.ok(timeoutMs > 0 && timeoutMs <= 60_000, `${timeoutMs} ms`)
     t.equal(seen?.body.toString(), '[{"cents":9007199254740993,"text":"\\"1\\""},"x",-1]')
   }
 )
