@@ -48,10 +48,7 @@ interface Entry<In, Out> {
 
 /** The first wait for a locked row. A commit of another process holds it for milliseconds. */
 const patientMs = 500
-/**
- * While it is known that a row stays locked: each group with such a row is split until the row is found, with a wait for each part. Also for
- * groups with an item that skips locks: a row that stays locked is found again by each look.
- */
+/** While it is known that a row stays locked: each group with such a row is split until the row is found, with a wait for each part. */
 const hastyMs = 20
 
 /** Group commit: an idle system writes each item at once, a busy one shares statements and commits. */
@@ -94,9 +91,7 @@ export function batcher<In, Out>(options: BatcherOptions<In, Out>): Batcher<In, 
     waiting = waiting.length <= max ? [] : waiting.slice(max)
     isUrgent &&= waiting.length > 0
     writing++
-    const isHasty =
-      isRetrying || (options.skipsLocked && entries.some(({ item }) => options.skipsLocked?.(item)))
-    const left = await settle(options, entries, isHasty ? hastyMs : patientMs)
+    const left = await settle(options, entries, isRetrying ? hastyMs : patientMs)
     writing--
     if (restMs > 0) restedAt = performance.now() + restMs
     wake()

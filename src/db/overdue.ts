@@ -16,70 +16,78 @@ export type Overdue = Pick<typeof task.$inferSelect, 'taskNo' | 'messageCode' | 
 /** Where a look at the clocks of a downstream goes on. */
 export interface Place {
   downstream: string
-  /** The earliest clock that it reads, as PostgreSQL writes a time. */
-  at: string
-  /** Of the deliveries with exactly this clock it reads those from this page of the table on. */
-  tid: string
+  /** It reads the later clocks. As PostgreSQL writes a time. */
+  after: string
 }
 
-const firstTid = '(0,0)'
-
-/** Before the deliveries whose clocks ran out at this time or later, ms since 1970. Undefined: before all. */
+/** `fromMs`: ms since 1970. Undefined: before all clocks. */
 export const placeAt = (downstream: string, fromMs: number | undefined): Place => ({
   downstream,
-  at: fromMs === undefined ? '-infinity' : new Date(fromMs).toISOString(),
-  tid: firstTid
+  after: fromMs === undefined ? '-infinity' : new Date(fromMs).toISOString()
 })
 
+interface OverdueAt {
+  place: Place
+  /** In the order of their clocks. */
+  overdue: Overdue[]
+  /** Undefined: it has read all clocks that ran out. */
+  next: Place | undefined
+}
+
 /**
- * Lost leases, missing receipts and expired deliveries. Of each place it reads the next `limit` clocks that ran out: a million deliveries
- * may wait among them. `next` are the places that have more. `limit` is more than the rows of a page of the table (300), since a look
- * reads the page at which the last one ended once more.
+ * Lost leases, missing receipts and expired deliveries. Of each place it reads the next `clocks` clocks that ran out, and those that are equal
+ * to the last of them: a million deliveries may wait among them. It returns at most `limit` of each.
  */
 export async function findOverdue(
   sql: Sql,
   places: readonly Place[],
-  limit: number
-): Promise<{ overdue: Overdue[]; next: Place[] }> {
-  const rows = await sql<
-    (Overdue & { isOverdue: boolean | null; isLast: boolean; at: string; tid: string })[]
-  >`
-    select ${columns(sql)}, d.is_overdue as "isOverdue", d.nth = ${limit}::int as "isLast", d.next_action_at::text as at, d.tid
+  { clocks, limit }: { clocks: number; limit: number }
+): Promise<OverdueAt[]> {
+  const rows = await sql<({ place: number; upTo: string | null; isOverdue: boolean } & Overdue)[]>`
+    select ${columns(sql)}, o.place::int, e.up_to::text as "upTo", t.id is not null as "isOverdue"
     from unnest(
-      ${textArray(places.map(({ downstream }) => downstream))}::text[], ${textArray(places.map(({ at }) => at))}::timestamptz[],
-      ${textArray(places.map(({ tid }) => tid))}::tid[]
-    ) as o (downstream, at, tid) cross join lateral (
-      select p.*, p.phase <> 'WAITING' or p.deliver_before <= now() as is_overdue, row_number() over () as nth
-      from (
-        select w.*, w.ctid::text as tid
-        from delivery w
-        where w.status = 0 and w.downstream = o.downstream and w.next_action_at <= now() and w.next_action_at >= o.at
-          -- Equal clocks are in the order of their rows in the index.
-          and (w.next_action_at > o.at or w.ctid >= o.tid)
+      ${textArray(places.map(({ downstream }) => downstream))}::text[], ${textArray(places.map(({ after }) => after))}::timestamptz[]
+    ) with ordinality as o (downstream, after, place) cross join lateral (
+      select (
+        select w.next_action_at from delivery w
+        where w.status = 0 and w.downstream = o.downstream and w.next_action_at <= now() and w.next_action_at > o.after
         order by w.next_action_at
-        limit ${limit}::int
-      ) p
-    ) d join task t on t.id = d.task_id
-    where d.is_overdue or d.nth = ${limit}::int`
-  return {
-    overdue: rows.filter(one => one.isOverdue),
-    next: rows
-      .filter(one => one.isLast)
-      // An update that moves no clock gives a row another place in its page, but not in the index.
-      .map(({ downstream, at, tid }) => ({ downstream, at, tid: tid.replace(/,\d+/, ',0') }))
+        offset ${clocks - 1}::int limit 1
+      ) as up_to
+    ) e left join lateral (
+      select w.* from delivery w
+      where w.status = 0 and w.downstream = o.downstream and w.next_action_at <= coalesce(e.up_to, now())
+        and w.next_action_at > o.after and (w.phase <> 'WAITING' or w.deliver_before <= now())
+      order by w.next_action_at
+      limit ${limit}::int
+    ) d on true left join task t on t.id = d.task_id`
+  const found = places.map((place): OverdueAt => ({ place, overdue: [], next: undefined }))
+  for (const { place, upTo, isOverdue, ...one } of rows) {
+    const at = found[place - 1]
+    if (!at) continue
+    if (upTo !== null) at.next = { downstream: at.place.downstream, after: upTo }
+    if (isOverdue) at.overdue.push(one)
   }
+  return found
 }
 
 /** Those of these deliveries whose rows nobody has locked. */
-export async function findUnlocked(sql: Sql, overdue: readonly Overdue[]): Promise<Overdue[]> {
+export async function findUnlocked<One extends { taskId: string; downstream: string }>(
+  sql: Sql,
+  deliveries: readonly One[]
+): Promise<One[]> {
+  if (deliveries.length === 0) return []
+  // `offset 0` keeps each look-up separate (loadDeliveries).
   const rows = await sql<{ index: number }[]>`
     select h.index::int
     from unnest(
-      ${plainArray(overdue.map(one => one.taskId))}::uuid[], ${textArray(overdue.map(one => one.downstream))}::text[]
-    ) with ordinality as h (task_id, downstream, index)
-      join delivery d on d.task_id = h.task_id and d.downstream = h.downstream
-    for no key update of d skip locked`
-  return rows.flatMap(({ index }) => overdue[index - 1] ?? [])
+      ${plainArray(deliveries.map(one => one.taskId))}::uuid[], ${textArray(deliveries.map(one => one.downstream))}::text[]
+    ) with ordinality as h (task_id, downstream, index) cross join lateral (
+      select from delivery where task_id = h.task_id and downstream = h.downstream
+      offset 0
+      for no key update skip locked
+    ) d`
+  return rows.flatMap(({ index }) => deliveries[index - 1] ?? [])
 }
 
 /** The columns of an Overdue. `d` is the delivery, `t` its task. */

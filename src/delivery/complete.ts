@@ -1,5 +1,5 @@
 import type { LoadedDelivery } from '../db/deliveries.ts'
-import { batcher, isAway, type Batcher, type Partly } from '../db/batch.ts'
+import { batcher, isAway, isTimeout, type Batcher, type Partly } from '../db/batch.ts'
 import type { OrderingKey } from '../db/ordering.ts'
 import { applyMoves, type Applied, type Completion, type AttemptRow } from '../db/transitions.ts'
 import type { Sql } from '../db/pool.ts'
@@ -7,6 +7,7 @@ import { withPartitions } from '../db/partitions.ts'
 import { isHandledReceipt, completeReceipts, type HandledReceipt } from '../db/receipts.ts'
 import { isSuccessfulSend, completeSends, type SuccessfulSend } from '../db/sends.ts'
 import { failpoint } from '../runtime/failpoint.ts'
+import type { Logger } from '../runtime/logger.ts'
 import type { Metrics } from '../runtime/metrics.ts'
 import type { Statistics } from '../runtime/statistics.ts'
 import { redact, redactBytes } from '../domain/redact.ts'
@@ -114,6 +115,26 @@ export function completer({
   })
   const complete = (completion: CountedCompletion): Promise<Completed> => batch.add(completion)
   return Object.assign(complete, { idle: () => batch.idle() })
+}
+
+/**
+ * Completes what a later look decides again: 'skipped' if somebody has locked the row, or if PostgreSQL refuses the change, which is logged.
+ * Rejects if PostgreSQL is away.
+ */
+export async function completeOrSkip(
+  complete: Complete,
+  completion: Counted & { task: Pick<Task, 'taskNo'> },
+  log: Pick<Logger, 'error'>,
+  event: string
+): Promise<Completed | 'skipped'> {
+  try {
+    return await complete({ ...completion, skipLocked: true })
+  } catch (err) {
+    if (isAway(err)) throw err
+    const { taskNo } = completion.task
+    if (!isTimeout(err)) log.error({ err, taskNo, downstream: completion.move?.downstream }, event)
+    return 'skipped'
+  }
 }
 
 /** Whether a caller waits for it, or the next delivery of its orderingKey. Nothing waits for the record of any other attempt. */

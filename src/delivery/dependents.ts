@@ -1,4 +1,4 @@
-import { batcher, isTimeout } from '../db/batch.ts'
+import { batcher } from '../db/batch.ts'
 import {
   closeDependencies,
   findDependents,
@@ -8,12 +8,13 @@ import {
   type Dependent
 } from '../db/dependents.ts'
 import type { OrderingKey } from '../db/ordering.ts'
+import { findUnlocked } from '../db/overdue.ts'
 import { isInfrastructure, type Sql } from '../db/pool.ts'
 import type { Move } from '../domain/transitions.ts'
 import { lowestUuid, uuidAt } from '../domain/ids.ts'
 import type { Logger } from '../runtime/logger.ts'
 import type { Cluster } from './cluster.ts'
-import type { Complete } from './complete.ts'
+import { completeOrSkip, type Complete } from './complete.ts'
 
 export interface DependentsDeps {
   sql: Sql
@@ -147,17 +148,19 @@ async function moveDependents(
       if (verdict === 'hold' && !alarmed) held.push(key)
     }
   }
-  // Their waits stay open, so the sweep finds them again.
-  const unmoved = new Set<string>()
-  const applied = await Promise.all(
-    moves.map(one =>
-      complete({ ...one, skipLocked: true }).catch((err: unknown) => {
-        unmoved.add(one.move.taskId)
-        if (!isTimeout(err)) failed(log, err)
-        return 'skipped'
-      })
+  const unlocked = new Set(
+    await findUnlocked(
+      sql,
+      moves.map(one => one.move)
     )
   )
+  const applied = await Promise.all(
+    moves.map(one =>
+      unlocked.has(one.move) ? completeOrSkip(complete, one, log, 'dependents.failed') : 'skipped'
+    )
+  )
+  // Their waits stay open, so the sweep finds them again.
+  const unmoved = new Set(moves.filter((_, at) => applied[at] === 'skipped').map(one => one.move.taskId))
   const closed = over.filter(taskId => !unmoved.has(taskId))
   const raised = held.length > 0 ? await raiseDependencyFailed(sql, held) : new Set()
   for (const { taskId, taskNo, messageCode, failed } of found)

@@ -40,10 +40,10 @@ const overlapMs = 1_000
 
 interface Memory {
   marks: LowWater
-  /** By the clock of the database, ms since 1970: sweeps check the clocks that end later, since the first one began. */
-  since: number
-  /** The look at the clocks since then, if it is not at its end. */
-  recent: { left: readonly Place[]; beganMs: number } | null
+  /** By downstream, ms since 1970 by the clock of the database: sweeps check the clocks that ended later. None before the first sweep. */
+  since: Map<string, number>
+  /** By downstream: the look at the clocks since then, if it is not at its end, and when it began. */
+  unfinished: Map<string, { place: Place; beganMs: number }>
   /** The look at all clocks, if it is not at its end, and the ms that it took so far. */
   full: { left: readonly Place[]; ms: number } | null
   fullLookAt: number
@@ -61,8 +61,8 @@ interface Memory {
 export function dispatcher(deps: DispatcherDeps): Dispatcher {
   const memory: Memory = {
     marks: lowWater(deps.downstreams.map(one => one.name)),
-    since: Infinity,
-    recent: null,
+    since: new Map(),
+    unfinished: new Map(),
     full: null,
     fullLookAt: 0,
     orphanLookAt: performance.now() + orphanLookMs,
@@ -86,9 +86,11 @@ export function dispatcher(deps: DispatcherDeps): Dispatcher {
       if (!isInfrastructure(err)) deps.log.error({ err }, 'dispatcher.failed')
       // PostgreSQL is not away then: nothing else would say it.
       else if (isTimeout(err)) deps.log.warn({ err }, 'dispatcher.failed')
-      memory.recent = null
-      memory.full = null
-      memory.fullLookAt = 0
+      if (!isTimeout(err)) {
+        memory.unfinished.clear()
+        memory.full = null
+        memory.fullLookAt = 0
+      }
       memory.marks.forget()
       memory.trustFrom = Infinity
       failures++
@@ -130,10 +132,12 @@ async function look(deps: DispatcherDeps, memory: Memory): Promise<number> {
     await rescueOwned(deps, one)
     memory.dead.shift()
   }
-  if (areQueuesFull(deps) && performance.now() - memory.lookedAt < deps.sweepMs) return roomPollMs
+  // Clocks that could not be read yet must not wait for a whole sweep.
+  const isOnTime = memory.unfinished.size === 0
+  if (isOnTime && areQueuesFull(deps) && performance.now() - memory.lookedAt < deps.sweepMs) return roomPollMs
   memory.lookedAt = performance.now()
   // While a backlog is claimed, the other clocks wait for the next regular sweep.
-  const canWait = memory.lookedAt - memory.sweptAt < deps.sweepMs && memory.trustFrom !== Infinity
+  const canWait = isOnTime && memory.lookedAt - memory.sweptAt < deps.sweepMs && memory.trustFrom !== Infinity
   if (canWait && downstreamsBehind(deps).length > 0 && !(await claimAndEnqueue(deps, memory.marks.from)))
     return 0
   const names = deps.downstreams.map(one => one.name)
@@ -159,36 +163,47 @@ async function look(deps: DispatcherDeps, memory: Memory): Promise<number> {
 
 /**
  * Checks the clocks that ended since the last check, then a part of all. The check of all finds deliveries that were due already and waited
- * until their deliverBefore passed. False: the first check has not reached its end.
+ * until their deliverBefore passed, and those that somebody had locked. False: the first check has not reached the end of each downstream.
  */
 async function rescue(deps: DispatcherDeps, memory: Memory, names: string[], now: Date): Promise<boolean> {
-  const fromMs = Math.min(memory.since, now.getTime() - overlapMs)
-  const recent = memory.recent ?? { left: names.map(name => placeAt(name, fromMs)), beganMs: now.getTime() }
-  const { left } = await rescueOverdue(deps, recent.left)
-  memory.recent = left.length > 0 ? { ...recent, left } : null
-  if (memory.recent) return false
-  memory.since = recent.beganMs - overlapMs
+  const { since, unfinished } = memory
+  const newest = now.getTime() - overlapMs
+  const { left } = await rescueOverdue(
+    deps,
+    names.map(
+      name => unfinished.get(name)?.place ?? placeAt(name, Math.min(since.get(name) ?? newest, newest))
+    )
+  )
+  const places = new Map(left.map(place => [place.downstream, place]))
+  for (const name of names) {
+    const beganMs = unfinished.get(name)?.beganMs ?? now.getTime()
+    const place = places.get(name)
+    if (place) unfinished.set(name, { place, beganMs })
+    else {
+      unfinished.delete(name)
+      since.set(name, beganMs - overlapMs)
+    }
+  }
   if (performance.now() > memory.fullLookAt) await lookOnAtAll(deps, memory, names)
-  return true
+  return unfinished.size === 0
 }
 
 /** The next part of the check of all clocks. Its failure does not end the check of those that ended just now. */
 async function lookOnAtAll(deps: DispatcherDeps, memory: Memory, names: string[]): Promise<void> {
-  const { left: places, ms } = memory.full ?? {
+  const full = (memory.full ??= {
     left: names.map(name => placeAt(name, memory.marks.from(name))),
     ms: 0
-  }
+  })
   try {
-    const { left, lookMs } = await rescueOverdue(deps, places)
+    const { left, lookMs } = await rescueOverdue(deps, full.left)
     const isWhole = left.length === 0
-    memory.full = isWhole ? null : { left, ms: ms + lookMs }
+    const ms = full.ms + lookMs
+    memory.full = isWhole ? null : { left, ms }
     memory.fullLookAt =
-      performance.now() +
-      (isWhole ? untilFullLook(ms + lookMs) : Math.min(deps.sweepMs, untilFullLook(lookMs)))
+      performance.now() + (isWhole ? untilFullLook(ms) : Math.min(deps.sweepMs, untilFullLook(lookMs)))
   } catch (err) {
     if (!isTimeout(err)) throw err
     deps.log.warn({ err }, 'dispatcher.failed')
-    memory.full = null
     memory.fullLookAt = performance.now() + untilFullLook(Infinity)
   }
 }

@@ -1,9 +1,8 @@
 import { raiseNoHandler } from '../db/alarms.ts'
-import { isTimeout } from '../db/batch.ts'
 import { findOrphans } from '../db/deliveries.ts'
 import { findOverdue, findOwned, findUnlocked, findUnread, type Overdue, type Place } from '../db/overdue.ts'
 import type { DeadOwner } from '../db/owners.ts'
-import { isInfrastructure, type Sql } from '../db/pool.ts'
+import type { Sql } from '../db/pool.ts'
 import { decide } from '../domain/retry-policy.ts'
 import type { Move } from '../domain/transitions.ts'
 import { policyOf, type LoadedHandler } from '../handler/loaded.ts'
@@ -11,7 +10,7 @@ import { failpoint } from '../runtime/failpoint.ts'
 import { withTimeout } from '../runtime/with-timeout.ts'
 import type { Logger } from '../runtime/logger.ts'
 import type { Cluster } from './cluster.ts'
-import type { Complete } from './complete.ts'
+import { completeOrSkip, type Complete } from './complete.ts'
 import { reasonOf } from '../runtime/errors.ts'
 
 export interface RescueDeps {
@@ -48,17 +47,24 @@ export async function rescueOverdue(
   deps: RescueDeps,
   places: readonly Place[]
 ): Promise<{ left: Place[]; lookMs: number }> {
-  const limit = Math.max(overdueAtOnce, Math.floor(clocksAtOnce / Math.max(1, places.length)))
+  const clocks = Math.max(overdueAtOnce, Math.floor(clocksAtOnce / Math.max(1, places.length)))
   const began = performance.now()
-  const { overdue, next } = await findOverdue(deps.sql, places, limit)
+  const found = await findOverdue(deps.sql, places, { clocks, limit: overdueAtOnce })
   const lookMs = performance.now() - began
-  const free = overdue.length > 0 ? await findUnlocked(deps.sql, overdue) : []
-  await decideAll(
+  const free = await findUnlocked(
+    deps.sql,
+    found.flatMap(one => one.overdue)
+  )
+  const moved = await decideAll(
     deps,
     free,
     free.map(one => ({ ...rescueMoveOf(deps, one), overdue: true }))
   )
-  return { left: next, lookMs }
+  // There may be more at a place with so many. If none could be moved, the look goes on behind them.
+  const left = found.flatMap(
+    ({ place, overdue, next }) => (overdue.length === overdueAtOnce && moved > 0 ? place : next) ?? []
+  )
+  return { left, lookMs }
 }
 
 /**
@@ -106,15 +112,12 @@ async function decideAll(
   if (overdue.length > 0) failpoint('rescue.after_select')
   const done = await Promise.all(
     overdue.map((task, at) =>
-      deps
-        .complete({ move: moves[at] ?? null, task, noReceipt: noReceiptOf(deps, task), skipLocked: true })
-        .catch((err: unknown) => {
-          if (isTimeout(err)) return 'skipped'
-          if (isInfrastructure(err)) throw err
-          const { taskNo, downstream } = task
-          deps.log.error({ err, taskNo, downstream }, 'rescue.failed')
-          return 'skipped'
-        })
+      completeOrSkip(
+        deps.complete,
+        { move: moves[at] ?? null, task, noReceipt: noReceiptOf(deps, task) },
+        deps.log,
+        'rescue.failed'
+      )
     )
   )
   if (overdue.length > 0) failpoint('rescue.after_commit')

@@ -174,7 +174,9 @@ function formsOf(secret: string): string[] {
 export const secretSettings = (settings: Readonly<Record<string, string | undefined>>): string[] =>
   longestFirst(
     new Set(
-      Object.entries(settings).flatMap(([name, value = '']) => (isCredential(name) ? formsOf(value) : []))
+      Object.entries(settings).flatMap(([name, value = '']) =>
+        isCredential(name) || /key$/i.test(name) ? formsOf(value) : []
+      )
     )
   )
 
@@ -185,18 +187,26 @@ export const secretSettings = (settings: Readonly<Record<string, string | undefi
 export function shownRequest(request: object, secrets: readonly string[]): Record<string, unknown> {
   const hide = hider(longestFirst([...secretsOf(request), ...secrets]))
   const text = (value: string): string => redact(hide(value.replace(loginsOfQuery, `$1${mask}`)))
-  const shown = (value: unknown, name: string): unknown => {
-    if (typeof value === 'string') return login.test(name) ? mask : text(value)
+  const isLogin = (name: string): boolean => login.test(name)
+  const shown = (value: unknown, name: string, isSecret: (name: string) => boolean): unknown => {
+    if (typeof value === 'string') return isSecret(name) ? mask : text(value)
     if (value instanceof Uint8Array) return `${value.length} bytes`
     if (typeof value === 'bigint') return String(value)
-    if (Array.isArray(value)) return value.map(element => shown(element, name))
+    if (Array.isArray(value)) return value.map(element => shown(element, name, isSecret))
     if (typeof value !== 'object' || value === null) return value
     // A URL, or the result of `url` in a handler.
     if ('href' in value) return text(String(value.href))
-    return Object.fromEntries(Object.entries(value).map(([inner, member]) => [inner, shown(member, inner)]))
+    return Object.fromEntries(
+      Object.entries(value).map(([inner, member]) => [inner, shown(member, inner, isSecret)])
+    )
   }
   // Ackbox defines the names at the top level: the `key` of a message to Kafka is not a secret.
-  return Object.fromEntries(Object.entries(request).map(([name, value]) => [name, shown(value, '')]))
+  return Object.fromEntries(
+    Object.entries(request).map(([name, value]) => [
+      name,
+      shown(value, '', name === 'headers' || name === 'attachments' ? isCredential : isLogin)
+    ])
+  )
 }
 
 /**
@@ -204,7 +214,7 @@ export function shownRequest(request: object, secrets: readonly string[]): Recor
  * with the square of a text of many `?`, or worse.
  */
 const loginsOfQuery =
-  /([?&](?:(?=[^=&#?]*(?:auth|token|secret|password|credential|api[-_]?key))[^=&#?]*|key|sig(?:nature)?)=)[^&#\s"]*/gi
+  /([?&](?:(?=[^=&#?]*(?:auth|token|secret|passw|pwd|credential|signature|(?:api|access|app|subscription)[-_]?key))[^=&#?]*|key|sig(?:nature)?)=)[^&#\s"]*/gi
 
 function queryOf(url: unknown): object | undefined {
   const text = typeof url === 'string' ? url : String((url as { href?: string } | undefined)?.href)

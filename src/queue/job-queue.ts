@@ -130,7 +130,7 @@ export function openJobQueue({
       return gathered.splice(0, calls)
     }
 
-    /** Resolves the calls of this pending, and starts the next pending. */
+    /** Resolves the calls of the add under way, and begins the next one. */
     function land(failed: Call[]) {
       const landed = pending
       pending = undefined

@@ -50,7 +50,7 @@ async function pages(sql: Sql, from: From): Promise<Record<string, number>> {
       findOverdue(
         sql,
         names.map(name => placeAt(name, from(name))),
-        1_000
+        { clocks: 1_000, limit: 1_000 }
       ),
     findOrphans: sql => findOrphans(sql, names, 1_000),
     readCluster: sql => readCluster(sql, names, '', from)

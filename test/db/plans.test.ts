@@ -4,7 +4,7 @@
 import { randomUUID } from 'node:crypto'
 import t, { type Test } from 'tap'
 import { claimDue, nextDue, loadDeliveries } from '../../src/db/deliveries.ts'
-import { findOverdue, placeAt } from '../../src/db/overdue.ts'
+import { findOverdue, findUnlocked, placeAt } from '../../src/db/overdue.ts'
 import { applyMoves, type ReceiptRow } from '../../src/db/transitions.ts'
 import { closeDependencies, findDependents } from '../../src/db/dependents.ts'
 import { readCluster } from '../../src/db/cluster.ts'
@@ -107,11 +107,16 @@ const hot: { [name: string]: (sql: Sql, known: Known) => Promise<unknown> } = {
       names.map(downstream => ({ downstream, room: batch, leaseMs: 20_000 })),
       null
     ),
+  findUnlocked: (sql, { inFlight }) =>
+    findUnlocked(
+      sql,
+      inFlight.map(taskId => ({ taskId, downstream: 'warehouse' }))
+    ),
   findOverdue: sql =>
     findOverdue(
       sql,
       names.map(name => placeAt(name, Date.now() - 1_000)),
-      1_000
+      { clocks: 1_000, limit: 1_000 }
     ),
   nextDue: sql =>
     nextDue(
@@ -163,6 +168,7 @@ const allowed: { [name: string]: { indexes: string[]; reads: number } } = {
   recordSends: { indexes: ['delivery_pkey', 'alarm_pkey'], reads: 3 * batch },
   claimDue: { indexes: ['delivery_due_idx', 'delivery_pkey'], reads: 4 * batch + 10 },
   findOverdue: { indexes: ['delivery_due_idx', 'task_pkey'], reads: batch },
+  findUnlocked: { indexes: ['delivery_pkey'], reads: batch },
   nextDue: { indexes: ['delivery_due_idx'], reads: 2 * names.length },
   loadHinted: { indexes: ['delivery_pkey', 'task_pkey'], reads: 2 * batch },
   takeOver: { indexes: ['delivery_pkey', 'task_pkey'], reads: 2 * batch },
@@ -335,7 +341,7 @@ t.test('of 100,000 that are all due, analyzed, a look reads no more than it may 
   const room = 1_000
   const looks: { [name: string]: (sql: Sql) => Promise<unknown> } = {
     claimDue: sql => claimDue(sql, [{ downstream: 'warehouse', room, leaseMs: 20_000 }], null),
-    findOverdue: sql => findOverdue(sql, [placeAt('warehouse', undefined)], room)
+    findOverdue: sql => findOverdue(sql, [placeAt('warehouse', undefined)], { clocks: room, limit: room })
   }
   for (const mode of ['force_generic_plan', 'force_custom_plan']) {
     await sql.unsafe(`set plan_cache_mode = ${mode}`)

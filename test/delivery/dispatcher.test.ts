@@ -383,6 +383,58 @@ t.test('behind more due deliveries than one look reads, an expired one is found'
   t.match(await delivery(taskNo), { reason: 'EXPIRED' })
 })
 
+t.test('a burst of one downstream keeps no other waiting for a decision', async t => {
+  const { sql: whole } = await testDb(t, { max: 8 })
+  const looks: string[] = []
+  const pool = intercepted(whole, (text, values) => {
+    if (text.includes('o (downstream, after, place)'))
+      looks.push(String(values.find(one => typeof one === 'string')))
+    return undefined
+  })
+  const { post, queue, dispatching, delivery, around, sql, later } = await setup(t, {
+    sql: pool,
+    downstreams: { warehouse: {}, points: {} },
+    sweepMs: 20
+  })
+  await pause(sql, 'warehouse', { name: 'test' })
+  await around.refresh()
+  queue.mode = 'lose'
+  const taskNo = await post()
+  await until(async () => (await delivery(taskNo, 'points')).phase === 'IN_FLIGHT')
+  dispatching()
+  await until(async () => looks.length > 2)
+  await later('21 s')
+  await sql`
+    insert into task (id, task_no, message_code, scene_type, message_body, content_hash, created_by)
+    select gen_random_uuid(), 'no:' || n, 'order.paid', '', '{}', 'burst', 'test' from generate_series(1, 60000) n`
+  looks.length = 0
+  await sql`
+    insert into delivery (task_id, downstream, status, phase, next_action_at, attempt, tries_left, needs_receipt, deliver_before)
+    select id, 'warehouse', 0, 'WAITING', now() + substr(task_no, 4)::int * interval '1 us', 0, 9, false,
+      case when task_no = 'no:60000' then now() end
+    from task where content_hash = 'burst'`
+  await until(async () => (await delivery('no:60000')).status === 'FAILED')
+  t.ok(looks.length > 6, `${looks.length} looks`)
+  const isOfOne = looks.map(names => !names.includes('points'))
+  t.notOk(
+    isOfOne.some((one, at) => one && isOfOne[at + 1]),
+    'of two looks at least one reads the clocks of both'
+  )
+})
+
+t.test('thousands that ended at the same moment are all decided', async t => {
+  const { dispatching, sql } = await setup(t, { sweepMs: 20 })
+  await sql`
+    insert into task (id, task_no, message_code, scene_type, message_body, content_hash, created_by)
+    select gen_random_uuid(), 'no:' || n, 'order.paid', '', '{}', 'hash', 'test' from generate_series(1, 2500) n`
+  await sql`
+    insert into delivery (task_id, downstream, status, phase, next_action_at, attempt, tries_left, needs_receipt, deliver_before)
+    select id, 'warehouse', 0, 'WAITING', now() - interval '1 hour', 0, 9, false, now() from task`
+  dispatching()
+  await until(async () => (await sql`select from delivery where status = 0 limit 1`).length === 0)
+  t.equal((await sql`select from delivery where reason = 'EXPIRED'`).length, 2_500)
+})
+
 /** A pool on which looks for overdue deliveries are cut off if they would read a clock that ran out more than a minute ago. */
 function cutOffPool(sql: Sql): Sql {
   const isOld = (value: unknown): boolean =>

@@ -54,7 +54,7 @@ t.test('each downstream of the handler, with its request, and without what logs 
   const deps = {
     handlers: new Map([['order.paid', handler]]),
     refused: (url: string) => (url.includes('10.0.0.1') ? 'a private address' : undefined),
-    settings: { WAREHOUSE_KEY: secret, MAIL_PASSWORD: 'setting-4711', SHOP: 'a' },
+    settings: { ORDER_SERVICE_KEY: secret, MAIL_PASSWORD: 'setting-4711', SHOP: 'a' },
     log: { warn: () => {} }
   }
   const about = { taskNo: 'test-1', messageCode: 'order.paid', body: { orderId: 'A-1' } }
