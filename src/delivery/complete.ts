@@ -7,7 +7,6 @@ import { withPartitions } from '../db/partitions.ts'
 import { isHandledReceipt, completeReceipts, type HandledReceipt } from '../db/receipts.ts'
 import { isSuccessfulSend, completeSends, type SuccessfulSend } from '../db/sends.ts'
 import { failpoint } from '../runtime/failpoint.ts'
-import type { Logger } from '../runtime/logger.ts'
 import type { Metrics } from '../runtime/metrics.ts'
 import type { Statistics } from '../runtime/statistics.ts'
 import { redact, redactBytes } from '../domain/redact.ts'
@@ -118,21 +117,20 @@ export function completer({
 }
 
 /**
- * Completes what a later look decides again: 'skipped' if somebody has locked the row, or if PostgreSQL refuses the change, which is logged.
+ * Completes what a later look decides again: 'skipped' if somebody has locked the row, or if PostgreSQL refuses the change, which `onRefused` hears.
  * Rejects if PostgreSQL is away.
  */
 export async function completeOrSkip(
   complete: Complete,
   completion: Counted & { task: Pick<Task, 'taskNo'> },
-  log: Pick<Logger, 'error'>,
-  event: string
+  onRefused: (fields: { err: unknown; taskNo: string; downstream: string | undefined }) => void
 ): Promise<Completed | 'skipped'> {
   try {
     return await complete({ ...completion, skipLocked: true })
   } catch (err) {
     if (isAway(err)) throw err
     const { taskNo } = completion.task
-    if (!isTimeout(err)) log.error({ err, taskNo, downstream: completion.move?.downstream }, event)
+    if (!isTimeout(err)) onRefused({ err, taskNo, downstream: completion.move?.downstream })
     return 'skipped'
   }
 }

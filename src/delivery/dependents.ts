@@ -155,8 +155,10 @@ async function moveDependents(
     )
   )
   const applied = await Promise.all(
-    moves.map(one =>
-      unlocked.has(one.move) ? completeOrSkip(complete, one, log, 'dependents.failed') : 'skipped'
+    moves.map(async one =>
+      unlocked.has(one.move)
+        ? completeOrSkip(complete, one, fields => log.error(fields, 'dependents.failed'))
+        : 'skipped'
     )
   )
   // Their waits stay open, so the sweep finds them again.

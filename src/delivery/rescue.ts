@@ -115,8 +115,7 @@ async function decideAll(
       completeOrSkip(
         deps.complete,
         { move: moves[at] ?? null, task, noReceipt: noReceiptOf(deps, task) },
-        deps.log,
-        'rescue.failed'
+        fields => deps.log.error(fields, 'rescue.failed')
       )
     )
   )
