@@ -20,10 +20,10 @@ export interface Place {
   after: string
 }
 
-/** `fromMs`: ms since 1970. Undefined: before all clocks. */
+/** Before the clocks of this time, ms since 1970. Undefined: before all. */
 export const placeAt = (downstream: string, fromMs: number | undefined): Place => ({
   downstream,
-  after: fromMs === undefined ? '-infinity' : new Date(fromMs).toISOString()
+  after: fromMs === undefined ? '-infinity' : new Date(fromMs - 1).toISOString()
 })
 
 interface OverdueAt {

@@ -100,6 +100,18 @@ t.test('what is overdue for a decision is found, live clocks are not', async t =
   t.same(await look(Date.now() + 1_000), [], 'an earlier look saw them')
 })
 
+t.test('a look from a time on reads the clocks of this very time', async t => {
+  const { sql } = await testDb(t)
+  const id = await standing(sql, at('IN_FLIGHT'), { inMs: -60_000 })
+  const [row] = await sql<
+    { ms: number }[]
+  >`select (extract(epoch from next_action_at) * 1000)::float8 as ms from delivery`
+  for (const ms of [row?.ms ?? 0, Math.floor(row?.ms ?? 0)]) {
+    const [seen] = await findOverdue(sql, [placeAt('warehouse', ms)], { clocks: 1_000, limit: 1_000 })
+    t.match(seen?.overdue, [{ taskId: id }])
+  }
+})
+
 t.test('what is overdue is found in parts, also among thousands with the same clock', async t => {
   const { sql } = await testDb(t)
   const first = await standing(sql, at('IN_FLIGHT'), { inMs: -7_200_000 })
