@@ -103,7 +103,7 @@ function guardFor({ hostname, port, protocol }: URL, egressAllow: string[]): Ret
   return guard({ allow, embedded: false, deny: [] })
 }
 
-/** A page of the dashboard: who follows it from a chat has no key in his hand. */
+/** Links to the dashboard: the API refuses a browser that follows a link from a chat. */
 function listUrl(publicUrl: string, { downstream, kind }: AlarmMessage): string {
   const query = new URLSearchParams(
     defined({

@@ -214,8 +214,7 @@ function detailOf(detail: string): string {
     const chinese = detailOf(problem)
     return chinese === problem ? detail : `${chinese}，位于字节 ${at}`
   }
-  const known =
-    (Object.hasOwn(chineseDetails, detail) ? chineseDetails[detail] : undefined) ?? titles.get(detail)
+  const known = Object.hasOwn(chineseDetails, detail) ? chineseDetails[detail] : titles.get(detail)
   if (known !== undefined) return known
   for (const [english, chinese] of chinesePatterns)
     if (english.test(detail)) return detail.replace(english, chinese)

@@ -169,9 +169,11 @@ async function settle<In, Out>(
     return held
   }
   const waits = isHeld && !options.retryUntilWritten?.aborted
-  const held = waits ? left.filter(({ item }) => !options.skipsLocked?.(item)) : []
-  for (const entry of left) if (!held.includes(entry)) entry.reject(err)
-  return held
+  return left.filter(entry => {
+    const stays = waits && !options.skipsLocked?.(entry.item)
+    if (!stays) entry.reject(err)
+    return stays
+  })
 }
 
 const collisions = 10
@@ -232,10 +234,7 @@ function isCollision(err: unknown): boolean {
   return ['40P01', '40001'].includes(sqlState(err))
 }
 
-/**
- * Perhaps one item is wrong: its values, what a trigger says to them, a corrupted row. Not if the database is away, or if the error is none of
- * PostgreSQL.
- */
+/** One item may have caused the error: by its values, a trigger or a corrupted row. False for errors that are not PostgreSQL's. */
 const mayBeOfOne = (err: unknown): boolean =>
   /^[0-9A-Z]{5}$/.test(sqlState(err)) && !isInfrastructure(err) && !isCollision(err)
 

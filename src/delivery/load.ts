@@ -19,10 +19,9 @@ export interface ClaimedBatch {
 }
 
 /**
- * The deliveries of these claims that have not changed since. From now on this process owns them. Those with a locked row are left out: their
- * leases end, as if they had not been read. Its own claims are used as
- * they are, the others are read with one SELECT. A read waits for its place in `ahead`. If `isRead` is true, the caller must
- * give the place back.
+ * The deliveries of these claims that have not changed since. From now on this process owns them. Its own claims are used as they are,
+ * the others are read with one SELECT, which leaves locked rows out: their leases end, as if they had not been read. A read waits for its
+ * place in `ahead`. If `isRead` is true, the caller must give the place back.
  */
 export async function load(
   sql: Sql,

@@ -54,9 +54,10 @@ export function redactEnd(end: AttemptEnd): AttemptEnd {
 
 /** Names of headers and query parameters that hold credentials. */
 const login = /auth|cookie|token|secret|password|credential|api[-_]?key|^key$|^sig(?:nature)?$/i
+const isLogin = (name: string): boolean => login.test(name)
 /** `Ocp-Apim-Subscription-Key`, `x-functions-key`, `accessKey`: but many keys that end like this only order or group messages. */
 const isCredential = (name: string): boolean =>
-  login.test(name) ||
+  isLogin(name) ||
   /signature|passw|pwd/i.test(name) ||
   (/key$/i.test(name) && !/idempot|order|partition|routing|message|dedup|sort|cache|biz/i.test(name))
 /** A shorter value is not treated as a secret: it would match in every answer. */
@@ -187,7 +188,6 @@ export const secretSettings = (settings: Readonly<Record<string, string | undefi
 export function shownRequest(request: object, secrets: readonly string[]): Record<string, unknown> {
   const hide = hider(longestFirst([...secretsOf(request), ...secrets]))
   const text = (value: string): string => redact(hide(value.replace(loginsOfQuery, `$1${mask}`)))
-  const isLogin = (name: string): boolean => login.test(name)
   const shown = (value: unknown, name: string, isSecret: (name: string) => boolean): unknown => {
     if (typeof value === 'string') return isSecret(name) ? mask : text(value)
     if (value instanceof Uint8Array) return `${value.length} bytes`

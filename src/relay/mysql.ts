@@ -3,6 +3,7 @@ import type * as mysql from 'mysql2/promise'
 import type { Connection, Pool, PoolConnection, RowDataPacket } from 'mysql2/promise'
 import { failpoint } from '../runtime/failpoint.ts'
 import { isMissingPackage } from '../runtime/errors.ts'
+import { withTimeout } from '../runtime/with-timeout.ts'
 import {
   byVerdict,
   farMs,
@@ -211,7 +212,9 @@ async function onConnection<T>(
   const connection = await pool.getConnection()
   const ask: Ask = async <Found>(statement: string, values: unknown[] = []): Promise<Found[]> => {
     const answer = connection.query<RowDataPacket[]>(statement, values)
-    const [rows] = await (silenceMs === undefined ? answer : within(silenceMs, answer))
+    const [rows] = await (silenceMs === undefined
+      ? answer
+      : withTimeout(answer, silenceMs, () => silent(silenceMs)))
     return rows as Found[]
   }
   try {
@@ -234,13 +237,9 @@ class Silence extends Error {
   readonly code = 'ETIMEDOUT'
 }
 
-/** The timeout of the driver begins only when the statements before it on the connection have ended. */
-async function within<T>(ms: number, answer: Promise<T>): Promise<T> {
-  let timer: NodeJS.Timeout | undefined
-  const silence = new Promise<never>((_, reject) => {
-    timer = setTimeout(() => reject(new Silence(`the database has not answered for ${ms / 1_000} s`)), ms)
-  })
-  return await Promise.race([answer, silence]).finally(() => clearTimeout(timer))
+/** Not the driver's own timeout: that begins only when the statements before it on the connection have ended. */
+function silent(ms: number): never {
+  throw new Silence(`the database has not answered for ${ms / 1_000} s`)
 }
 
 const transaction = <T>(
