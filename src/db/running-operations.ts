@@ -45,6 +45,7 @@ export function claimOperations(sql: Sql, owner: string): Promise<RunningOperati
 
 export interface FailedDelivery {
   taskId: string
+  taskNo: string
   downstream: string
   attempt: number
   /** 1, and one more after each redelivery. */
@@ -87,7 +88,7 @@ export async function findFailed(
     )
     select * from found
     union all
-    select task_id, null, null, null, null, null, null, null, null, null from (
+    select task_id, null, null, null, null, null, null, null, null, null, null from (
       select task_id from look
       where (select count(*) from look) = ${lookedAtOnce} and (select count(*) from found) < ${limit}
       order by task_id desc limit 1
@@ -108,7 +109,7 @@ interface LastLooked {
 
 /** The columns of a FailedDelivery that come from a delivery `d` and its task `t`. */
 const failedColumns = (sql: Sql) => sql`
-  coalesce(d.round, 1) as round, t.message_code as "messageCode", t.retry_times as "retryTimes", d.ordering_key as "orderingKey",
+  t.task_no as "taskNo", coalesce(d.round, 1) as round, t.message_code as "messageCode", t.retry_times as "retryTimes", d.ordering_key as "orderingKey",
   coalesce(d.position > 0, false) as "inOrder",
   case when d.attempt = 0 then ${startMs(sql)} else 0 end as "startMs",
   coalesce(d.reason = 'DEPENDENCY_DELETED' or d.deliver_before <= now(), false) as "needsForce"`

@@ -12,11 +12,12 @@ import {
   type RunningOperation
 } from '../db/running-operations.ts'
 import { failedDownstreams } from '../db/operations.ts'
+import { findUnlocked } from '../db/overdue.ts'
 import type { Sql } from '../db/pool.ts'
 import { roundLimit, type LoadedHandler } from '../handler/loaded.ts'
 import { failpoint } from '../runtime/failpoint.ts'
 import type { Logger } from '../runtime/logger.ts'
-import type { Complete } from './complete.ts'
+import { completeOrSkip, type Complete } from './complete.ts'
 
 export interface BulkOperationDeps {
   sql: Sql
@@ -58,6 +59,8 @@ export function bulkOperations(deps: BulkOperationDeps): Bulk {
   const known = [...deps.handlers.values()].flatMap(({ downstreams }) => downstreams.map(({ name }) => name))
   /** By downstream: redelivered deliveries that may still be due or in flight. */
   const busy = new Map<string, Map<string, { taskId: string; downstream: string }>>()
+  /** By operation: taken deliveries that somebody has locked. */
+  const locked = new Map<string, FailedDelivery[]>()
   const buckets = new Map<string, { tokens: number; at: number }>()
   /** A look failed half-way: the deliveries that it had recorded are looked at again. */
   let halfDone = false
@@ -91,36 +94,48 @@ export function bulkOperations(deps: BulkOperationDeps): Bulk {
     return Math.min(free, Math.floor(bucket.tokens), atOnce)
   }
 
+  /** Those with a locked row are left for a later look. */
   async function redeliver(operation: RunningOperation, found: readonly FailedDelivery[]): Promise<void> {
-    await Promise.all(
-      found
-        .filter(one => !one.needsForce)
-        .map(one =>
-          deps.complete({
-            move: {
-              taskId: one.taskId,
-              downstream: one.downstream,
-              attempt: one.attempt,
-              // As for an operator's redelivery of one task: `promote` decides whether it is the head.
-              name: one.inOrder ? 'requeue' : 'redeliver',
-              afterMs: one.startMs,
-              orderingKey: one.orderingKey,
-              timely: true,
-              limit: roundLimit(deps.handlers, one, one.downstream),
-              by: operation.created_by
-            },
-            task: one
-          })
-        )
-    )
-    await recordTaken(sql, { id: operation.id, owner: deps.node }, found)
-    for (const one of found) if (!one.needsForce) remember(one)
+    const wanted = found.filter(one => !one.needsForce)
+    const unlocked = new Set(await findUnlocked(sql, wanted))
+    const left = wanted.filter(one => !unlocked.has(one))
+    const redelivered = async (one: FailedDelivery): Promise<void> => {
+      let isRefused = false
+      const completion = {
+        move: {
+          taskId: one.taskId,
+          downstream: one.downstream,
+          attempt: one.attempt,
+          // As for an operator's redelivery of one task: `promote` decides whether it is the head.
+          name: one.inOrder ? 'requeue' : 'redeliver',
+          afterMs: one.startMs,
+          orderingKey: one.orderingKey,
+          timely: true,
+          limit: roundLimit(deps.handlers, one, one.downstream),
+          by: operation.created_by
+        },
+        task: one
+      } as const
+      const completed = await completeOrSkip(deps.complete, completion, fields => {
+        isRefused = true
+        deps.log.error({ ...fields, operation: operation.id }, 'operation.failed')
+      })
+      if (completed === 'skipped' && !isRefused) left.push(one)
+    }
+    await Promise.all([...unlocked].map(redelivered))
+    if (left.length > 0) locked.set(operation.id, [...(locked.get(operation.id) ?? []), ...left])
+    const later = new Set(left)
+    const done = found.filter(one => !later.has(one))
+    if (done.length === 0) return
+    await recordTaken(sql, { id: operation.id, owner: deps.node }, done)
+    for (const one of done) if (!one.needsForce) remember(one)
     deps.wake()
   }
 
   async function turn(operation: RunningOperation): Promise<void> {
     const { id, filter, cursors } = operation
     const owner = deps.node
+    if ((locked.get(id)?.length ?? 0) >= mostRemembered) return
     const names = filter.downstream === undefined ? await failedDownstreams(sql) : [filter.downstream]
     const open = names.filter(name => cursors[name] !== 'end')
     const found: FailedDelivery[] = []
@@ -139,7 +154,7 @@ export function bulkOperations(deps: BulkOperationDeps): Bulk {
       failpoint('bulk.after_take')
       if (found.length > 0) await redeliver(operation, found)
     }
-    if (open.every(name => next[name] === 'end')) {
+    if (open.every(name => next[name] === 'end') && !locked.has(id)) {
       await finishOperation(sql, { id, owner })
       deps.log.info({ operation: id }, 'operation.done')
     }
@@ -152,6 +167,7 @@ export function bulkOperations(deps: BulkOperationDeps): Bulk {
         stoppedAt = performance.now()
       }
       const operations = await claimOperations(sql, deps.node)
+      for (const id of locked.keys()) if (!operations.some(one => one.id === id)) locked.delete(id)
       if (operations.length === 0) {
         busy.clear()
         return idleMs
@@ -162,7 +178,9 @@ export function bulkOperations(deps: BulkOperationDeps): Bulk {
         for (const one of await findStillBusy(sql, known, mostRemembered)) remember(one)
       await refresh()
       for (const operation of operations) {
-        const taken = operation.taken_over || isAgain ? await findTaken(sql, operation.id) : []
+        const { id, taken_over } = operation
+        const taken = taken_over || isAgain ? await findTaken(sql, id) : (locked.get(id) ?? [])
+        locked.delete(id)
         if (taken.length > 0) await redeliver(operation, taken)
         await turn(operation)
       }

@@ -5,10 +5,13 @@ import { bulkOperations, type BulkOperationDeps } from '../../src/delivery/bulk-
 import { uuidv7 } from '../../src/domain/ids.ts'
 import { only } from '../support/only.ts'
 import { readsOf } from '../support/postgres.ts'
+import { lock, refuse } from '../support/row-faults.ts'
 import { failed } from '../support/scripted.ts'
 import { setup, type SetupOptions } from '../support/setup.ts'
 
 const all: Selection = { filter: {}, messageCodes: null }
+/** What a process that is killed sees of the database. */
+const dead = Object.assign(new Error('write CONNECTION_CLOSED'), { code: 'CONNECTION_CLOSED' })
 
 async function stage(t: Test, count: number, options: SetupOptions = {}) {
   const story = await setup(t, options)
@@ -104,6 +107,39 @@ t.test(
   }
 )
 
+t.test('one with a locked row keeps no other waiting, and is taken when the lock ends', async t => {
+  const { sql, begin, runner, dispatch, state, delivery } = await stage(t, 4)
+  const id = await begin()
+  const free = await lock(t, sql, 'bad-1')
+  const one = runner('here')
+  for (let looks = 0; looks < 5; looks++) await one.look()
+  await dispatch()
+  for (const taskNo of ['bad-0', 'bad-2', 'bad-3'])
+    t.match(await delivery(taskNo), { status: 'HANDLED', attempt: 2 }, taskNo)
+  t.match(await state(id), { state: 'RUNNING', redelivered: 3, skipped: 0 })
+  await free()
+  while ((await state(id))?.state === 'RUNNING') await one.look()
+  await dispatch()
+  t.match(await delivery('bad-1'), { status: 'HANDLED', attempt: 2 })
+  t.match(await state(id), { state: 'DONE', redelivered: 4, skipped: 0 })
+})
+
+t.test('one whose change PostgreSQL refuses is skipped, and the log names it', async t => {
+  const { sql, begin, runner, dispatch, state, delivery, logged } = await stage(t, 3)
+  await refuse(sql, 'bad-1')
+  const id = await begin()
+  const one = runner('here')
+  while ((await state(id))?.state === 'RUNNING') await one.look()
+  await dispatch()
+  t.match(await delivery('bad-1'), { status: 'FAILED', attempt: 1 })
+  t.match(await delivery('bad-2'), { status: 'HANDLED', attempt: 2 })
+  t.match(await state(id), { state: 'DONE', redelivered: 2, skipped: 1 })
+  t.match(
+    logged('operation.failed'),
+    only({ level: 'error', taskNo: 'bad-1', downstream: 'warehouse', operation: id })
+  )
+})
+
 t.test('one that was never tried still waits for its start time', async t => {
   const { sql, begin, runner, dispatch, state, delivery } = await stage(t, 2)
   await sql`update task set deliver_start_time = now() + interval '1 hour'`
@@ -189,7 +225,7 @@ t.test(
     const { sql, begin, runner, state, dispatch, downstream } = await stage(t, 8)
     const id = await begin()
     const dying = runner('dying', {
-      complete: Object.assign(() => Promise.reject(new Error('dead')), { idle: async () => {} })
+      complete: Object.assign(() => Promise.reject(dead), { idle: async () => {} })
     })
     await t.rejects(dying.look())
     t.match(await state(id), { redelivered: 0 })
@@ -216,7 +252,7 @@ t.test(
       complete: Object.assign(
         async (completion: Parameters<typeof record>[0]) => {
           if (++moved <= 5) await record(completion)
-          throw new Error('dead')
+          throw dead
         },
         { idle: async () => {} }
       )
@@ -273,7 +309,7 @@ t.test('what needs force is skipped also by the one that follows a process that 
     update delivery set deliver_before = now() - interval '1 s', updated_at = updated_at - interval '1 s'
     where task_id = (select id from task order by id limit 1)`
   const dying = runner('dying', {
-    complete: Object.assign(() => Promise.reject(new Error('dead')), { idle: async () => {} })
+    complete: Object.assign(() => Promise.reject(dead), { idle: async () => {} })
   })
   await t.rejects(dying.look())
   t.equal((await sql`select from operation_delivery`).length, 3, 'it had written down all of them')
@@ -326,7 +362,7 @@ t.test('what a stopped operation had taken and not moved is skipped, though it w
   await sql`update delivery set attempt = 0`
   const id = await begin()
   const dying = runner('dying', {
-    complete: Object.assign(() => Promise.reject(new Error('dead')), { idle: async () => {} })
+    complete: Object.assign(() => Promise.reject(dead), { idle: async () => {} })
   })
   await t.rejects(dying.look())
   t.ok(await stopOperation(sql, { id, who: { name: 'ops-2' }, messageCodes: null }))

@@ -1,42 +1,14 @@
 // Somebody else holds a lock on one row, as a `select … for update` left open in psql does. All other work goes on.
-import t, { type Test } from 'tap'
-import { openDb, type Sql } from '../../src/db/pool.ts'
+import t from 'tap'
+import { openDb } from '../../src/db/pool.ts'
 import { Unavailable } from '../../src/runtime/errors.ts'
 import { only } from '../support/only.ts'
 import { testDb } from '../support/postgres.ts'
+import { lock, refuse } from '../support/row-faults.ts'
 import { setup } from '../support/setup.ts'
 import { stopwatch } from '../support/stopwatch.ts'
 import { taskRequest } from '../support/task-request.ts'
 import { until } from '../support/until.ts'
-
-/** Locks the deliveries of this task. Returns a function that ends the lock. */
-async function lock(t: Test, sql: Sql, taskNo: string): Promise<() => Promise<void>> {
-  let free = (): void => {}
-  const freed = new Promise<void>(resolve => (free = resolve))
-  let isHeld = (): void => {}
-  const holding = new Promise<void>(resolve => (isHeld = resolve))
-  const holder = sql.begin(async transaction => {
-    await transaction`
-      select from delivery where task_id = (select id from task where task_no = ${taskNo}) for update`
-    isHeld()
-    await freed
-  })
-  t.teardown(() => free())
-  await holding
-  return async () => {
-    free()
-    await holder
-  }
-}
-
-/** PostgreSQL refuses every change of the deliveries of this task. */
-async function refuse(sql: Sql, taskNo: string): Promise<void> {
-  const [row] = await sql<{ id: string }[]>`select id from task where task_no = ${taskNo}`
-  await sql.unsafe(`
-    create function refuse() returns trigger language plpgsql as
-      $$begin raise exception 'no' using errcode = 'check_violation'; end$$;
-    create trigger refuse before update on delivery for each row when (old.task_id = '${row?.id}') execute function refuse()`)
-}
 
 t.test('a delivery with a locked row keeps no dispatcher from its work, and is rescued later', async t => {
   const { sql, post, queue, later, quiet, dispatching, downstream, delivery } = await setup(t, {
