@@ -17,10 +17,10 @@ export const mutants: Record<string, Mutant> = {
   'record-before-send': {
     description: 'a delivery is HANDLED before its request is sent',
     file: 'src/delivery/execute.js',
-    from: 'ended = owned && (await send(deps, owned));',
-    to: `if (owned)
-            await deps.complete({ move: { ...keyOf(owned.delivery), name: 'handled', handledBy: 'send' } });
-        ended = owned && (await send(deps, owned));`,
+    from: 'ended = own && (await attempt(deps, own, downstream));',
+    to: `if (own)
+            await deps.complete({ move: { ...keyOf(own.delivery), name: 'handled', handledBy: 'send' } });
+        ended = own && (await attempt(deps, own, downstream));`,
     expects: 'falseHandled',
     only: ['sink.fail', 'kill.worker']
   },

@@ -6,14 +6,14 @@ import type { Complete } from './complete.ts'
 import type { Owner } from './lease.ts'
 import { waitGroup } from '../runtime/semaphore.ts'
 
-/** A claimed delivery: its attempt has a running lease. */
-export interface ClaimedDelivery extends Claim {
-  /** Set if this process has just claimed it itself: the data that a worker would read. */
+/** A claim on its way to a worker. */
+export interface QueuedClaim extends Claim {
+  /** Set if this process has just claimed it itself: what a worker would read. */
   loaded?: LeasedDelivery
 }
 
-export function byDownstream(deliveries: readonly ClaimedDelivery[]): Map<string, ClaimedDelivery[]> {
-  const groups = new Map<string, ClaimedDelivery[]>()
+export function byDownstream(deliveries: readonly QueuedClaim[]): Map<string, QueuedClaim[]> {
+  const groups = new Map<string, QueuedClaim[]>()
   for (const delivery of deliveries) {
     const group = groups.get(delivery.downstream)
     if (group) group.push(delivery)
@@ -25,13 +25,13 @@ export function byDownstream(deliveries: readonly ClaimedDelivery[]): Map<string
 /** The queue, as delivery code uses it. */
 export interface Queue {
   /** Returns, within 250 ms, the deliveries that were not added. Never rejects. */
-  add(deliveries: ClaimedDelivery[]): Promise<ClaimedDelivery[]>
+  add(deliveries: QueuedClaim[]): Promise<QueuedClaim[]>
   /** How many more deliveries may be enqueued now. 0 while nothing can be added. */
   room(downstream: string): number
 }
 
 export interface Enqueuer {
-  add(deliveries: ClaimedDelivery[]): Promise<void>
+  add(deliveries: QueuedClaim[]): Promise<void>
   room(downstream: string): number
   /** Resolves when each claimed delivery is enqueued or released. */
   idle(): Promise<void>
@@ -50,7 +50,7 @@ interface EnqueuerDeps {
  */
 export function enqueuer({ queue, complete, heldClaims, owner }: EnqueuerDeps): Enqueuer {
   const busy = waitGroup()
-  const enqueueOrRelease = async (deliveries: ClaimedDelivery[]): Promise<void> => {
+  const enqueueOrRelease = async (deliveries: QueuedClaim[]): Promise<void> => {
     failpoint('queue.before_add')
     const left = await queue.add(deliveries)
     failpoint('queue.after_add')

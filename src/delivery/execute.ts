@@ -1,29 +1,23 @@
 import { raiseNoHandler } from '../db/alarms.ts'
 import { isAway } from '../db/batch.ts'
 import type { LoadedDelivery } from '../db/deliveries.ts'
-import type { Sql } from '../db/pool.ts'
-import { failpoint, failpointAmid } from '../runtime/failpoint.ts'
-import { downstreamOf, type LoadedDownstream, type LoadedHandler } from '../handler/loaded.ts'
+import { failpoint } from '../runtime/failpoint.ts'
+import { downstreamOf, type LoadedDownstream } from '../handler/loaded.ts'
 import type { Metrics } from '../runtime/metrics.ts'
 import { decide, isFirstTry, limitOf, triesOf, type Decision } from '../domain/retry-policy.ts'
 import type { Move } from '../domain/transitions.ts'
 import type { AttemptEnd } from '../domain/types.ts'
-import type { Transport } from '../transport/types.ts'
-import { redactEnd, redactRequestSecrets } from '../domain/redact.ts'
+import { redactEnd } from '../domain/redact.ts'
+import { attempt, keyOf, type AttemptDeps } from './attempt.ts'
 import { attemptRow, type Complete } from './complete.ts'
-import { postponed, inHookTime, LazyHookContext } from './hooks.ts'
 import type { HeldClaims } from './held-claims.ts'
-import { ownedOf, timeLeft, type Owned, type Owner } from './lease.ts'
 import { load, type ClaimedBatch, type LeasedDelivery } from './load.ts'
 import type { Cancelled } from './cancelled.ts'
 import type { Logger } from '../runtime/logger.ts'
-import type { DeliveryHeaders } from './headers.ts'
-import { askDownstream } from './probe.ts'
 import { outcomes, type Outcomes } from './outcomes.ts'
 import type { Reach } from './reach.ts'
 import { semaphore, waitGroup } from '../runtime/semaphore.ts'
 import type { Cluster } from './cluster.ts'
-import { reasonOf } from '../runtime/errors.ts'
 
 /** The limiter, as this file uses it. Slots count deliveries. */
 export interface SlotLimiter {
@@ -38,29 +32,15 @@ export interface SlotLimiter {
 /** Called for each ended attempt, if tracing is on. */
 export type Traced = (delivery: LoadedDelivery, outcome: AttemptEnd, move: string, startedAt: Date) => void
 
-interface ExecuteDeps {
-  sql: Sql
-  handlers: ReadonlyMap<string, LoadedHandler>
-  transports: { readonly [name: string]: Transport }
+interface ExecuteDeps extends AttemptDeps {
   /** One for each downstream. */
   limiters: ReadonlyMap<string, SlotLimiter>
-  /** The current limits by downstream: an operator may have changed them. */
-  limits?: ReadonlyMap<string, { concurrency: number; pipelining?: number }>
-  /** Called for each delivery that starts in time: the room in its queue depends on it. */
-  started: (downstream: string) => void
-  headers: DeliveryHeaders
-  reach: Pick<Reach, 'attempted' | 'isClosed'>
+  reach: Pick<Reach, 'recordAttempt' | 'isClosed'>
   cancelled: Cancelled
   heldClaims: Pick<HeldClaims, 'begin' | 'end'>
   complete: Complete
   cluster: Cluster
-  owner: Owner
   node: string
-  leaseMarginMs: number
-  /** Aborts when the process stops: loaded deliveries that were not sent are released. */
-  stopping: AbortSignal
-  /** Aborts at the end of the shutdown time: open sends are cut off. */
-  cutOff: AbortSignal
   /** Random number in [0, 1), for the jitter. */
   random: () => number
   metrics: Pick<Metrics, 'attempted' | 'firstAttempt' | 'started'>
@@ -148,17 +128,6 @@ async function release({ complete }: ExecuteDeps, delivery: LoadedDelivery, afte
   await complete({ move: { ...keyOf(delivery), name: 'release', afterMs } })
 }
 
-const keyOf = ({
-  task,
-  downstream,
-  attempt
-}: LoadedDelivery): Pick<Move, 'taskId' | 'downstream' | 'attempt' | 'orderingKey'> => ({
-  taskId: task.id,
-  downstream,
-  attempt,
-  orderingKey: task.orderingKey
-})
-
 /** One attempt of a delivery that this process owns, from the hooks to the record. Its slot is free as soon as the answer arrives. */
 async function makeAttempt(
   deps: ExecuteDeps,
@@ -169,40 +138,46 @@ async function makeAttempt(
 ): Promise<void> {
   const startedAt = new Date()
   const began = performance.now()
-  let owned: Owned | undefined
+  let own: LeasedDelivery | undefined
   let ended: AttemptEnd | Move | undefined
   try {
     const confirmed = deps.cancelled.confirm(deps.sql, loaded, deps.owner.number())
-    owned = ownedOf(deps, confirmed instanceof Promise ? await confirmed : confirmed, downstream)
-    ended = owned && (await send(deps, owned))
+    own = confirmed instanceof Promise ? await confirmed : confirmed
+    ended = own && (await attempt(deps, own, downstream))
   } finally {
     limiter.free(!ended || 'name' in ended)
   }
-  if (!owned || !ended) return
+  if (!own || !ended) return
+  const { delivery } = own
   if ('name' in ended) {
-    await deps.complete({ move: ended, task: owned.delivery.task })
+    await deps.complete({ move: ended, task: delivery.task })
     return
   }
   failpoint('execute.after_answer')
-  await conclude(deps, owned, redactEnd(ended), { startedAt, began }, pending)
+  await conclude(deps, { delivery, downstream }, redactEnd(ended), { startedAt, began }, pending)
+}
+
+interface Attempted {
+  delivery: LoadedDelivery
+  downstream: LoadedDownstream
 }
 
 /** Decides on the outcome, writes both, and calls the handler's hook. `began` by performance.now. */
 function conclude(
   deps: ExecuteDeps,
-  owned: Owned,
+  { delivery, downstream }: Attempted,
   outcome: AttemptEnd,
   { startedAt, began }: { startedAt: Date; began: number },
   pending: Outcomes
 ): Promise<void> {
-  const { delivery, downstream } = owned
   const ms = Math.round(performance.now() - began)
   deps.metrics.attempted(downstream.name, outcome.kind, ms)
   const row = attemptRow(outcome, { ms, startedAt, node: deps.node })
-  const isLeftToOthers = outcome.kind !== 'probed' && deps.reach.attempted(downstream.name, outcome, began)
+  const isLeftToOthers =
+    outcome.kind !== 'probed' && deps.reach.recordAttempt(downstream.name, outcome, began)
   const isFirst =
     !isLeftToOthers && isFirstTry(delivery, limitOf(delivery.task.retryTimes, downstream.policy))
-  const decision = isLeftToOthers ? uncounted : decisionOf(deps, owned, outcome)
+  const decision = isLeftToOthers ? uncounted : decisionOf(deps, { delivery, downstream }, outcome)
   if (isLeftToOthers) row.alarm = null
   else deps.traced?.(delivery, outcome, decision.move, startedAt)
   if (isFirst && outcome.kind !== 'probed')
@@ -213,7 +188,7 @@ function conclude(
 /** Another process reaches the downstream, or may reach it: it delivers, and this attempt does not count. */
 const uncounted = { move: 'release', afterMs: 0 } as const
 
-function decisionOf(deps: ExecuteDeps, { delivery, downstream }: Owned, outcome: AttemptEnd): Decision {
+function decisionOf(deps: ExecuteDeps, { delivery, downstream }: Attempted, outcome: AttemptEnd): Decision {
   const isCutOff = deps.cutOff.aborted && outcome.kind === 'failed' && outcome.reason === 'shutdown'
   return decide(
     isCutOff ? { kind: 'shutdown' } : outcome,
@@ -221,69 +196,4 @@ function decisionOf(deps: ExecuteDeps, { delivery, downstream }: Owned, outcome:
     downstream.policy,
     deps.random()
   )
-}
-
-/** The outcome of the send, or the move that releases the delivery unsent. */
-async function send(deps: ExecuteDeps, owned: Owned): Promise<AttemptEnd | Move> {
-  const { delivery, downstream } = owned
-  const letGo = { ...keyOf(delivery), name: 'release' } as const
-  if (performance.now() >= owned.forgetAt)
-    return { ...keyOf(delivery), name: 'fail', reason: 'EXPIRED', inFlight: true }
-  if (timeLeft(deps, owned) === 0) return letGo
-  deps.started(delivery.downstream)
-  const about = new LazyHookContext(deps.handlers, delivery)
-  const transport = deps.transports[downstream.transport]
-  if (!transport) return { kind: 'failed', reason: `no transport ${downstream.transport}` }
-  let request: unknown
-  try {
-    const wish = downstream.beforeSend && (await inHookTime('beforeSend', downstream.beforeSend(about)))
-    if (wish && 'skip' in wish) return { ...keyOf(delivery), name: 'skip', reason: 'SKIPPED' }
-    if (wish) return { ...letGo, afterMs: postponed(wish.postponeMs) }
-  } catch (err) {
-    return { kind: 'failed', reason: `hook: ${reasonOf(err)}` }
-  }
-  let deadline = Infinity
-  let unanswered: string | undefined
-  if (downstream.probe && delivery.attempt > 1) {
-    const timeoutMs = timeLeft(deps, owned) / 2
-    if (timeoutMs === 0) return letGo
-    // The probe and the send share the timeout of one send.
-    deadline = performance.now() + downstream.limit.timeoutMs
-    const probed = await askDownstream(deps, { delivery, downstream, transport, about, timeoutMs })
-    if (typeof probed === 'object') return probed
-    unanswered = probed
-  }
-  try {
-    request = await inHookTime('request', downstream.request(about))
-  } catch (err) {
-    return { kind: 'failed', reason: `hook: ${reasonOf(err)}` }
-  }
-  failpoint('execute.before_send')
-  // Checked again right before the send: a hook, or a stopped process, may have used up the lease.
-  const leftMs = timeLeft(deps, owned)
-  if (leftMs === 0) return letGo
-  // If a probe has used up the time, the attempt fails by its timeout and counts.
-  const timeoutMs = Math.min(leftMs, Math.max(1, deadline - performance.now()))
-  deps.metrics.started(
-    downstream.name,
-    downstream.limit.timeoutMs + deps.leaseMarginMs - (owned.expiresAt - performance.now())
-  )
-  const { accepted } = downstream
-  const sending = transport.send(
-    request,
-    {
-      downstream: downstream.name,
-      limit: deps.limits?.get(downstream.name) ?? downstream.limit,
-      timeoutMs,
-      signal: deps.cutOff,
-      raw: delivery.task.messageBody,
-      ...(delivery.task.orderingKey !== null && { orderingKey: delivery.task.orderingKey }),
-      headers: payload => deps.headers.headers(delivery, payload)
-    },
-    accepted && (answer => accepted(answer as Parameters<typeof accepted>[0], about))
-  )
-  const outcome = redactRequestSecrets(await failpointAmid('execute.after_send', sending), request)
-  return unanswered === undefined || outcome.warning !== undefined
-    ? outcome
-    : { ...outcome, warning: unanswered }
 }

@@ -1,8 +1,10 @@
 import type { LoadedDelivery } from '../db/deliveries.ts'
 import type { Sending } from '../handler/define.ts'
-import type { LoadedHandler } from '../handler/loaded.ts'
-import type { Task } from '../domain/types.ts'
+import type { LoadedDownstream, LoadedHandler } from '../handler/loaded.ts'
+import type { AttemptEnd, Task } from '../domain/types.ts'
+import type { Move } from '../domain/transitions.ts'
 import { deliveryId } from '../domain/ids.ts'
+import { reasonOf } from '../runtime/errors.ts'
 import { isThenable, withTimeout } from '../runtime/with-timeout.ts'
 
 /**
@@ -46,8 +48,24 @@ export function inHookTime<T>(name: string, returned: T | PromiseLike<T>): T | P
   })
 }
 
+/** What `beforeSend` decides other than to send: a move of the delivery, or the failure of the hook. */
+export async function heldBack(
+  beforeSend: NonNullable<LoadedDownstream['beforeSend']>,
+  about: LazyHookContext,
+  key: Pick<Move, 'taskId' | 'downstream' | 'attempt' | 'orderingKey'>
+): Promise<Move | AttemptEnd | undefined> {
+  try {
+    const wish = await inHookTime('beforeSend', beforeSend(about))
+    if (!wish) return undefined
+    if ('skip' in wish) return { ...key, name: 'skip', reason: 'SKIPPED' }
+    return { ...key, name: 'release', afterMs: postponed(wish.postponeMs) }
+  } catch (err) {
+    return { kind: 'failed', reason: `hook: ${reasonOf(err)}` }
+  }
+}
+
 /** JavaScript may return anything. PostgreSQL would refuse a bad value, and the delivery would wait until its lease ends. */
-export function postponed(ms: number): number {
+function postponed(ms: number): number {
   if (!Number.isFinite(ms)) throw new TypeError(`beforeSend returned postponeMs: ${String(ms)}`)
   return Math.min(Math.max(0, ms), longestMs)
 }

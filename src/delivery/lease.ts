@@ -1,5 +1,3 @@
-import type { LoadedDelivery } from '../db/deliveries.ts'
-import type { LoadedDownstream } from '../handler/loaded.ts'
 import type { Cluster } from './cluster.ts'
 import type { DeliveryHeaders } from './headers.ts'
 import type { LeasedDelivery } from './load.ts'
@@ -18,47 +16,33 @@ export interface Owner {
 /** Reserved at the end of every lease, so that our own record is written before the lease counts as lost. */
 const leaseSafetyMs = 1_000
 
-/** A loaded delivery with its handler. By our monotonic clock its lease ends at `expiresAt`, and it is not sent from `forgetAt` on. */
-export interface Owned {
-  delivery: LoadedDelivery
-  downstream: LoadedDownstream
-  leasedFrom: number
-  expiresAt: number
-  deliverBeforeAt: number
-  forgetAt: number
-}
+/** The end of the lease, ms of our monotonic clock. */
+export const expiresAt = ({ delivery, leasedFrom }: LeasedDelivery): number =>
+  leasedFrom + delivery.leaseLeftMs
 
-export function ownedOf(
-  { headers }: { headers: DeliveryHeaders },
-  loaded: LeasedDelivery | undefined,
-  downstream: LoadedDownstream
-): Owned | undefined {
-  if (!loaded) return undefined
-  const { delivery, leasedFrom } = loaded
-  return {
-    delivery,
-    downstream,
-    leasedFrom,
-    expiresAt: leasedFrom + delivery.leaseLeftMs,
-    deliverBeforeAt:
-      delivery.deliverBeforeLeftMs === null ? Infinity : leasedFrom + delivery.deliverBeforeLeftMs,
-    forgetAt: leasedFrom + headers.forgetMs - delivery.roundMs
-  }
-}
+/** From then on the downstream may have forgotten the delivery id. ms of our monotonic clock. */
+export const forgetAt = (
+  { forgetMs }: Pick<DeliveryHeaders, 'forgetMs'>,
+  { delivery, leasedFrom }: LeasedDelivery
+): number => leasedFrom + forgetMs - delivery.roundMs
 
-interface LeaseDeps {
+export interface LeaseDeps {
   cluster: Cluster
   owner: Owner
   stopping: AbortSignal
   reach: Pick<Reach, 'isClosed'>
+  headers: Pick<DeliveryHeaders, 'forgetMs'>
 }
 
-/** The time for this attempt, ms. 0: it must not start now. */
+/** The time for an attempt of at most `timeoutMs`, ms. 0: it must not start now. */
 export function timeLeft(
-  { cluster, owner, stopping, reach }: LeaseDeps,
-  { delivery, downstream, leasedFrom, expiresAt, deliverBeforeAt, forgetAt }: Owned
+  { cluster, owner, stopping, reach, headers }: LeaseDeps,
+  leased: LeasedDelivery,
+  timeoutMs: number
 ): number {
+  const { delivery, leasedFrom } = leased
   const now = performance.now()
+  const deliverBeforeAt = leasedFrom + (delivery.deliverBeforeLeftMs ?? Infinity)
   if (
     stopping.aborted ||
     cluster.isPaused(delivery.downstream) ||
@@ -66,10 +50,10 @@ export function timeLeft(
     owner.isSilent() ||
     leasedFrom < owner.since() ||
     reach.isClosed(delivery.downstream) ||
-    now >= Math.min(deliverBeforeAt, forgetAt)
+    now >= Math.min(deliverBeforeAt, forgetAt(headers, leased))
   )
     return 0
-  const left = Math.min(downstream.limit.timeoutMs, expiresAt - leaseSafetyMs - now)
+  const left = Math.min(timeoutMs, expiresAt(leased) - leaseSafetyMs - now)
   // With less than half of its timeout a healthy downstream would look slow.
-  return left < downstream.limit.timeoutMs / 2 ? 0 : left
+  return left < timeoutMs / 2 ? 0 : left
 }

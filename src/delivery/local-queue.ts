@@ -1,4 +1,4 @@
-import { byDownstream, type ClaimedDelivery, type Queue } from './enqueue.ts'
+import { byDownstream, type QueuedClaim, type Queue } from './enqueue.ts'
 import type { ClaimedBatch } from './load.ts'
 import type { Logger } from '../runtime/logger.ts'
 import { waitGroup } from '../runtime/semaphore.ts'
@@ -50,7 +50,7 @@ export function localQueue({ queue: jobQueue, run, open, stopping, log }: LocalQ
     }
   }
 
-  function start(downstream: string, deliveries: ClaimedDelivery[]): void {
+  function start(downstream: string, deliveries: QueuedClaim[]): void {
     count(downstream, deliveries.length)
     jobQueue.bypassed(downstream, deliveries.length)
     running.enter()
@@ -67,7 +67,7 @@ export function localQueue({ queue: jobQueue, run, open, stopping, log }: LocalQ
     // While the queue is away, this process works without it.
     room: downstream => (jobQueue.isAway(downstream) ? here(downstream) : jobQueue.room(downstream)),
     async add(deliveries) {
-      const others: ClaimedDelivery[] = []
+      const others: QueuedClaim[] = []
       for (const [downstream, group] of byDownstream(deliveries)) {
         const most = here(downstream)
         // All or none: two small jobs cost more than a large one. Except if there is no queue for the rest.

@@ -6,7 +6,7 @@ import type { Logger } from '../runtime/logger.ts'
 import type { Metrics } from '../runtime/metrics.ts'
 import { roomOf } from './admission.ts'
 import type { Cluster } from './cluster.ts'
-import type { ClaimedDelivery, Enqueuer } from './enqueue.ts'
+import type { QueuedClaim, Enqueuer } from './enqueue.ts'
 import type { Owner } from './lease.ts'
 
 export interface OrderingDeps {
@@ -121,7 +121,7 @@ async function look(
   const leasedFrom = performance.now()
   const promoted = await promote(deps.sql, [...keys.values()], deps.hasWorker, deps.owner.number())
   failpoint('promote.after_commit')
-  const claimed = promoted.flatMap(({ phase, loaded, ...claim }): ClaimedDelivery[] =>
+  const claimed = promoted.flatMap(({ phase, loaded, ...claim }): QueuedClaim[] =>
     phase === 'IN_FLIGHT'
       ? [{ ...claim, ...(loaded && { loaded: { delivery: loaded, leasedFrom, isOwnClaim: true } }) }]
       : []

@@ -11,7 +11,7 @@ export interface Reach {
    * Reports the outcome of an attempt that began at `beganAt` (performance.now). True: it failed on the way to a downstream that is,
    * or may be, left to other workers. Nothing was sent, and the delivery is released uncounted.
    */
-  attempted(downstream: string, outcome: Outcome, beganAt: number): boolean
+  recordAttempt(downstream: string, outcome: Outcome, beganAt: number): boolean
   /** No attempt starts at this downstream now. */
   isClosed(downstream: string): boolean
   /** Resolves when an attempt may start there, or when the signal aborts. */
@@ -124,7 +124,7 @@ export function reach(deps: ReachDeps): Reach {
   }
 
   return {
-    attempted(name, outcome, beganAt) {
+    recordAttempt(name, outcome, beganAt) {
       if (deps.yieldAfter === 0) return false
       if (outcome.kind !== 'failed' || outcome.status !== undefined) {
         const way = wayOf(name)

@@ -6,7 +6,7 @@ import { failpoint } from '../runtime/failpoint.ts'
 import { startsNow, type Admission } from './admission.ts'
 import { loadedOf } from './accepted-task.ts'
 import type { Cluster } from './cluster.ts'
-import type { ClaimedDelivery, Enqueuer } from './enqueue.ts'
+import type { QueuedClaim, Enqueuer } from './enqueue.ts'
 import { orUnavailable } from './unavailable.ts'
 
 export interface WriteTasksDeps {
@@ -48,14 +48,14 @@ export async function writeTasks(
 
 function enqueue(deps: WriteTasksDeps, tasks: NewTask[], inserted: InsertResult[], leasedFrom: number): void {
   const { enqueuer, cluster } = deps
-  const claimed: ClaimedDelivery[] = []
+  const claimed: QueuedClaim[] = []
   for (const [index, one] of inserted.entries()) {
     const task = tasks[index]
     if (one.kind !== 'created' || !task) continue
     for (const at of one.inFlight) {
       const delivery = task.deliveries[at]
       if (!delivery) continue
-      const claim: ClaimedDelivery = { taskId: task.id, downstream: delivery.downstream, attempt: 1 }
+      const claim: QueuedClaim = { taskId: task.id, downstream: delivery.downstream, attempt: 1 }
       if (deps.hasWorker)
         claim.loaded = { delivery: loadedOf(task, delivery, one, at), leasedFrom, isOwnClaim: true }
       claimed.push(claim)

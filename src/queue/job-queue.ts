@@ -1,5 +1,5 @@
 import type { Logger } from '../runtime/logger.ts'
-import { byDownstream, type ClaimedDelivery } from '../delivery/enqueue.ts'
+import { byDownstream, type QueuedClaim } from '../delivery/enqueue.ts'
 import type { SharedQueue } from '../delivery/local-queue.ts'
 import type { Backend, DeliveryRef } from './backend.ts'
 import { withTimeout } from '../runtime/with-timeout.ts'
@@ -40,9 +40,9 @@ const quietCountMs = 2000
 const addSize = 4096
 
 interface Call {
-  deliveries: ClaimedDelivery[]
+  deliveries: QueuedClaim[]
   at: number
-  resolve: (notAdded: ClaimedDelivery[]) => void
+  resolve: (notAdded: QueuedClaim[]) => void
 }
 /** The add that is under way. */
 interface PendingAdd {
@@ -79,7 +79,7 @@ export function openJobQueue({
     let away = false
     let asking = false
 
-    function add(deliveries: ClaimedDelivery[]): Promise<ClaimedDelivery[]> {
+    function add(deliveries: QueuedClaim[]): Promise<QueuedClaim[]> {
       if (away || stopping.signal.aborted) return Promise.resolve(deliveries)
       return new Promise(resolve => {
         gathered.push({ deliveries, at: now(), resolve })

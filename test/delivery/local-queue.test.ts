@@ -1,16 +1,16 @@
 import t, { type Test } from 'tap'
-import type { ClaimedDelivery } from '../../src/delivery/enqueue.ts'
+import type { QueuedClaim } from '../../src/delivery/enqueue.ts'
 import type { ClaimedBatch } from '../../src/delivery/load.ts'
 import { localQueue } from '../../src/delivery/local-queue.ts'
 import { only } from '../support/only.ts'
 
-const numbered = (count: number, downstream = 'warehouse'): ClaimedDelivery[] =>
+const numbered = (count: number, downstream = 'warehouse'): QueuedClaim[] =>
   Array.from({ length: count }, (_, n) => ({ downstream, taskId: `${downstream}-${n}`, attempt: 1 }))
 
 /** A process with `slots` open slots for each downstream, and lists of the jobs that it queued and started. */
 function around(t: Test, slots: Record<string, number>) {
   const queue = { isAway: false }
-  const queued: ClaimedDelivery[] = []
+  const queued: QueuedClaim[] = []
   const started: { job: ClaimedBatch; end: () => void; fail: (err: Error) => void }[] = []
   const spared: Record<string, number> = {}
   const errors: unknown[] = []

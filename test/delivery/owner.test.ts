@@ -1,7 +1,7 @@
 // The deliveries of a dead process are taken back before their leases end. Deliveries that it did not own stay as they are.
 import t, { type Test } from 'tap'
 import type { TakenBy } from '../../src/delivery/rescue.ts'
-import { ownedOf, timeLeft, type Owner } from '../../src/delivery/lease.ts'
+import { timeLeft, type Owner } from '../../src/delivery/lease.ts'
 import { only } from '../support/only.ts'
 import { setup, type SetupOptions } from '../support/setup.ts'
 
@@ -201,15 +201,14 @@ t.test('what was claimed before it was declared dead has no time left, and what 
   await quiet()
   const loaded = queue.jobs.flat()[0]?.loaded
   const [downstream] = handlers.get('order.paid')?.downstreams ?? []
-  const owned =
-    downstream &&
-    ownedOf({ headers: { headers: () => ({}), probe: () => ({}), forgetMs: 60_000 } }, loaded, downstream)
-  if (!owned) throw new Error('nothing was claimed')
+  if (!loaded || !downstream) throw new Error('nothing was claimed')
   const reach = { isClosed: () => false }
-  const left = (): number => timeLeft({ cluster: around, owner, stopping: stopping.signal, reach }, owned)
+  const headers = { forgetMs: 60_000 }
+  const deps = { cluster: around, owner, stopping: stopping.signal, reach, headers }
+  const left = (): number => timeLeft(deps, loaded, downstream.limit.timeoutMs)
   t.ok(left() > 0)
   owner.now.since = performance.now()
   t.equal(left(), 0)
-  owner.now.since = owned.leasedFrom
+  owner.now.since = loaded.leasedFrom
   t.ok(left() > 0)
 })

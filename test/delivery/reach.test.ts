@@ -39,7 +39,7 @@ function setup(yieldAfter = 3) {
     said,
     told,
     /** Makes an attempt that begins and ends now. True: it is released without using a try. */
-    attempt: (outcome: Outcome) => one.attempted('ads', outcome, at.ms),
+    attempt: (outcome: Outcome) => one.recordAttempt('ads', outcome, at.ms),
     othersReachIt() {
       others.reachedAt = 1_700_000_000_000 + at.ms
     }
@@ -91,13 +91,13 @@ t.test('a downstream that nobody reaches is not left to anybody: its failures co
 })
 
 t.test('an attempt that began before the others reached it says nothing about now', async t => {
-  const { attempt, attempted, at, isClosed, othersReachIt, said } = setup()
+  const { attempt, recordAttempt, at, isClosed, othersReachIt, said } = setup()
   const before = at.ms
   for (let i = 0; i < 3; i++) attempt(lost)
   at.ms += 1_000
   othersReachIt()
   t.equal(isClosed('ads'), false)
-  t.equal(attempted('ads', lost, before), true, 'released')
+  t.equal(recordAttempt('ads', lost, before), true, 'released')
   t.same(said, [], 'and not judged')
   t.equal(isClosed('ads'), false)
 })

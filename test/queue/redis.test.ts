@@ -2,7 +2,7 @@
 import { Redis } from 'ioredis'
 import t, { type Test } from 'tap'
 import { freePort } from '../../src/embedded/port.ts'
-import type { ClaimedDelivery } from '../../src/delivery/enqueue.ts'
+import type { QueuedClaim } from '../../src/delivery/enqueue.ts'
 import { QueueServerError, serverProblem } from '../../src/queue/redis.ts'
 import { blackHole } from '../support/blackhole.ts'
 import { only } from '../support/only.ts'
@@ -44,7 +44,7 @@ async function service(t: Test, redisUrl: string) {
     jobQueue,
     pings,
     worker,
-    one: (): ClaimedDelivery[] => queuedDeliveries('shop', 1, made++),
+    one: (): QueuedClaim[] => queuedDeliveries('shop', 1, made++),
     /** Adds one delivery after the other until a worker gets one. */
     well: async (ms = 60_000) => {
       const before = worker.deliveries().length

@@ -4,7 +4,7 @@ import { once, EventEmitter } from 'node:events'
 import type { Test } from 'tap'
 import { openBackend, type Backend, type BackendOptions } from '../../src/queue/backend.ts'
 import { openJobQueue, type QueueDownstream } from '../../src/queue/job-queue.ts'
-import type { ClaimedDelivery } from '../../src/delivery/enqueue.ts'
+import type { QueuedClaim } from '../../src/delivery/enqueue.ts'
 import type { ClaimedBatch } from '../../src/delivery/load.ts'
 import { runWorkers } from '../../src/queue/worker.ts'
 
@@ -20,7 +20,7 @@ export const downstream = (name: string, more: Partial<QueueDownstream> = {}): Q
   ...more
 })
 
-export const queuedDeliveries = (name: string, count: number, from = 0): ClaimedDelivery[] =>
+export const queuedDeliveries = (name: string, count: number, from = 0): QueuedClaim[] =>
   Array.from({ length: count }, (_, i) => ({ downstream: name, taskId: `task-${from + i}`, attempt: 1 }))
 
 export interface Line {

@@ -1,4 +1,4 @@
-import type { ClaimedDelivery } from '../../src/delivery/enqueue.ts'
+import type { QueuedClaim } from '../../src/delivery/enqueue.ts'
 
 /** A fake queue: it runs jobs at once, or simulates a failure of a queue. */
 export class FakeQueue {
@@ -10,14 +10,14 @@ export class FakeQueue {
   /** In the mode 'late': runs before the caller learns that nothing was added. */
   late: () => Promise<unknown> = async () => {}
   roomLeft = 10_000
-  readonly jobs: ClaimedDelivery[][] = []
-  readonly #run: (job: ClaimedDelivery[]) => Promise<void>
+  readonly jobs: QueuedClaim[][] = []
+  readonly #run: (job: QueuedClaim[]) => Promise<void>
   readonly #running = new Set<Promise<void>>()
-  constructor(run: (job: ClaimedDelivery[]) => Promise<void>) {
+  constructor(run: (job: QueuedClaim[]) => Promise<void>) {
     this.#run = run
   }
 
-  async add(deliveries: ClaimedDelivery[]): Promise<ClaimedDelivery[]> {
+  async add(deliveries: QueuedClaim[]): Promise<QueuedClaim[]> {
     if (this.mode === 'refuse') return deliveries
     for (const name of new Set(deliveries.map(({ downstream }) => downstream))) {
       const job = deliveries.filter(({ downstream }) => downstream === name)
@@ -40,7 +40,7 @@ export class FakeQueue {
     await Promise.all(this.jobs.splice(0).map(job => this.#start(job)))
   }
 
-  #start(job: ClaimedDelivery[]): Promise<void> {
+  #start(job: QueuedClaim[]): Promise<void> {
     const done = this.#run(job).finally(() => this.#running.delete(done))
     this.#running.add(done)
     return done

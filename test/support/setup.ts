@@ -73,7 +73,7 @@ export interface SetupOptions {
   /** Called when a dispatcher stops. Returns the owners that its process has declared dead by then. */
   retire?: () => readonly DeadOwner[]
   /** By default no attempt counts against the reachability of a downstream. */
-  reach?: Pick<Reach, 'attempted' | 'isClosed'>
+  reach?: Pick<Reach, 'recordAttempt' | 'isClosed'>
 }
 
 export interface Story {
@@ -195,7 +195,7 @@ export async function setup(t: Test, options: SetupOptions = {}): Promise<Story>
     },
     limiters: new Map(all.map(({ name, limit }) => [name, limiter({ ...limit, share: () => 1 })])),
     started: () => {},
-    reach: options.reach ?? { attempted: () => false, isClosed: () => false },
+    reach: options.reach ?? { recordAttempt: () => false, isClosed: () => false },
     cancelled: stopped,
     heldClaims: held,
     headers: deliveryHeaders({

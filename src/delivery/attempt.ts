@@ -1,0 +1,130 @@
+// One attempt, from its hooks to the answer of the downstream.
+import type { LoadedDelivery } from '../db/deliveries.ts'
+import type { Sql } from '../db/pool.ts'
+import { redactRequestSecrets } from '../domain/redact.ts'
+import type { Move } from '../domain/transitions.ts'
+import type { AttemptEnd } from '../domain/types.ts'
+import type { LoadedDownstream, LoadedHandler } from '../handler/loaded.ts'
+import { reasonOf } from '../runtime/errors.ts'
+import { failpoint, failpointAmid } from '../runtime/failpoint.ts'
+import type { Metrics } from '../runtime/metrics.ts'
+import type { Transport } from '../transport/types.ts'
+import type { DeliveryHeaders } from './headers.ts'
+import { heldBack, inHookTime, LazyHookContext } from './hooks.ts'
+import { expiresAt, forgetAt, timeLeft, type LeaseDeps } from './lease.ts'
+import type { LeasedDelivery } from './load.ts'
+import { askDownstream } from './probe.ts'
+
+export interface AttemptDeps extends LeaseDeps {
+  sql: Sql
+  handlers: ReadonlyMap<string, LoadedHandler>
+  transports: { readonly [name: string]: Transport }
+  /** The current limits by downstream: an operator may have changed them. */
+  limits?: ReadonlyMap<string, { concurrency: number; pipelining?: number }>
+  /** Called for each delivery that starts in time: the room in its queue depends on it. */
+  started: (downstream: string) => void
+  headers: DeliveryHeaders
+  leaseMarginMs: number
+  /** Aborts at the end of the shutdown time: open sends are cut off. */
+  cutOff: AbortSignal
+  metrics: Pick<Metrics, 'started'>
+}
+
+export const keyOf = ({
+  task,
+  downstream,
+  attempt
+}: LoadedDelivery): Pick<Move, 'taskId' | 'downstream' | 'attempt' | 'orderingKey'> => ({
+  taskId: task.id,
+  downstream,
+  attempt,
+  orderingKey: task.orderingKey
+})
+
+/** The outcome of the attempt, or the move of a delivery that is not sent. */
+export async function attempt(
+  deps: AttemptDeps,
+  own: LeasedDelivery,
+  downstream: LoadedDownstream
+): Promise<AttemptEnd | Move> {
+  const { delivery } = own
+  const key = keyOf(delivery)
+  if (performance.now() >= forgetAt(deps.headers, own))
+    return { ...key, name: 'fail', reason: 'EXPIRED', inFlight: true }
+  if (timeLeft(deps, own, downstream.limit.timeoutMs) === 0) return { ...key, name: 'release' }
+  deps.started(delivery.downstream)
+  const about = new LazyHookContext(deps.handlers, delivery)
+  const transport = deps.transports[downstream.transport]
+  if (!transport) return { kind: 'failed', reason: `no transport ${downstream.transport}` }
+  const held = downstream.beforeSend && (await heldBack(downstream.beforeSend, about, key))
+  if (held) return held
+  const sending: Sending = { own, downstream, transport, about, deadline: Infinity, unanswered: undefined }
+  if (downstream.probe && delivery.attempt > 1) {
+    const ended = await probe(deps, sending)
+    if (ended) return ended
+  }
+  let request: unknown
+  try {
+    request = await inHookTime('request', downstream.request(about))
+  } catch (err) {
+    return { kind: 'failed', reason: `hook: ${reasonOf(err)}` }
+  }
+  return send(deps, sending, request)
+}
+
+interface Sending {
+  own: LeasedDelivery
+  downstream: LoadedDownstream
+  transport: Transport
+  about: LazyHookContext
+  /** The end of the send, ms of our monotonic clock. A probe and the send after it share the timeout of one send. */
+  deadline: number
+  /** The reason why a probe has no answer. */
+  unanswered: string | undefined
+}
+
+/** The end of the attempt, or undefined: the task is to be sent. */
+async function probe(deps: AttemptDeps, sending: Sending): Promise<AttemptEnd | Move | undefined> {
+  const { own, downstream, transport, about } = sending
+  const { delivery } = own
+  const timeoutMs = timeLeft(deps, own, downstream.limit.timeoutMs) / 2
+  if (timeoutMs === 0) return { ...keyOf(delivery), name: 'release' }
+  sending.deadline = performance.now() + downstream.limit.timeoutMs
+  const probed = await askDownstream(deps, { delivery, downstream, transport, about, timeoutMs })
+  if (typeof probed === 'object') return probed
+  sending.unanswered = probed
+  return undefined
+}
+
+async function send(deps: AttemptDeps, sending: Sending, request: unknown): Promise<AttemptEnd | Move> {
+  const { own, downstream, transport, about, deadline, unanswered } = sending
+  const { delivery } = own
+  failpoint('execute.before_send')
+  // Checked again right before the send: a hook, or a stopped process, may have used up the lease.
+  const leftMs = timeLeft(deps, own, downstream.limit.timeoutMs)
+  if (leftMs === 0) return { ...keyOf(delivery), name: 'release' }
+  // If a probe has used up the time, the attempt fails by its timeout and counts.
+  const timeoutMs = Math.min(leftMs, Math.max(1, deadline - performance.now()))
+  deps.metrics.started(
+    downstream.name,
+    downstream.limit.timeoutMs + deps.leaseMarginMs - (expiresAt(own) - performance.now())
+  )
+  const { accepted } = downstream
+  const answering = transport.send(
+    request,
+    {
+      downstream: downstream.name,
+      limit: deps.limits?.get(downstream.name) ?? downstream.limit,
+      timeoutMs,
+      signal: deps.cutOff,
+      raw: delivery.task.messageBody,
+      ...(delivery.task.orderingKey !== null && { orderingKey: delivery.task.orderingKey }),
+      headers: payload => deps.headers.headers(delivery, payload)
+    },
+    accepted && (answer => accepted(answer as Parameters<typeof accepted>[0], about))
+  )
+  const outcome = redactRequestSecrets(await failpointAmid('execute.after_send', answering), request)
+  return unanswered === undefined || outcome.warning !== undefined
+    ? outcome
+    : { ...outcome, warning: unanswered }
+}
