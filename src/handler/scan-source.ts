@@ -14,7 +14,9 @@ export function scanSource(source: string): Scanned {
   const imports = /import\s*\{([^}]*)\}\s*from\s*['"]ackbox\/handler['"]/.exec(code)?.[1] ?? ''
   if (!/(^|[\s,])env\s*(,|$)/.test(imports.trim()))
     return { names: new Set(), optional: new Set(), origins: [...origins] }
-  const reads = code.matchAll(/(?<![\w$.])env(?:\.([A-Za-z_]\w*)|\[['"](\w+)['"]\])/g)
+  const reads = plainCode(source, withoutText).matchAll(
+    /(?<![\w$.])env(?:\.([A-Za-z_]\w*)|\[['"](\w+)['"]\])/g
+  )
   const asked = code.matchAll(/['"](\w+)['"]\s+in\s+env\b/g)
   return {
     names: new Set([...reads].map(([, dotted, quoted]) => dotted ?? quoted ?? '')),
@@ -23,17 +25,25 @@ export function scanSource(source: string): Scanned {
   }
 }
 
-const template = /`(?:\\[^]|\$\{(?:[^{}`]|`(?:\\[^]|[^\\`])*`|\{[^{}]*\})*\}|[^\\`])*`/.source
+const placeholder = /\$\{(?:[^{}`]|`(?:\\[^]|[^\\`])*`|\{[^{}]*\})*\}/.source
+const template = `\`(?:\\\\[^]|${placeholder}|[^\\\\\`])*\``
+const placeholders = new RegExp(placeholder, 'g')
 const quoted = /'(?:\\[^]|[^'\\\n])*'|"(?:\\[^]|[^"\\\n])*"/.source
 /** A slash after an operator or a bracket begins a regular expression, and after a value it divides. */
 const regExp =
   /(?<=(?:^|[([{,;:=!&|?+*%<>~^-]|\breturn)\s*)\/(?![/*])(?:\\.|\[(?:\\.|[^\]\\\n])*\]|[^/\\[\n])+\//.source
 const tokens = new RegExp(`${template}|${quoted}|${regExp}|\\/\\*[^]*?\\*\\/|\\/\\/.*`, 'gm')
 
+/** The placeholders of a template. One that is nested too deep for `placeholder` leaves the template as it is. */
+const withoutText = (template: string): string =>
+  template.replaceAll(placeholders, '').includes('${')
+    ? template
+    : (template.match(placeholders) ?? []).join(' ')
+
 /** Without comments, and without texts in quotes that are more than a name: they may look like code. */
-const plainCode = (source: string): string =>
+const plainCode = (source: string, templated = (template: string): string => template): string =>
   source.replaceAll(tokens, token => {
-    if (token.startsWith('`')) return token
+    if (token.startsWith('`')) return templated(token)
     if (/^['"]/.test(token)) return /^.[\w/]*.$/.test(token) ? token : `''`
     return token.startsWith('//') || token.startsWith('/*') ? ' ' : token
   })

@@ -368,13 +368,14 @@ t.test(
     /* env.OLDEST_URL */
     if (!slash) throw new Error('env.TOLD is not set') // it's env.NONE
     const base = 'MAYBE_URL' in env ? env.MAYBE_URL : \`https://x.example/\${env.IN_TEMPLATE}/\${\`a//\${1}\`}\` + env.AFTER
+    if (!base) throw new Error(\`set env.TOLD_TOO, not \${env.IN_TEXT}\`)
     const other = { accept: '*/*', base: env['NAMED_URL'] }
     return { url: base, ...form, ...other }
   } })`
     const dir = folder(t, { 'a.mjs': handler('a', `w: { ${http} }`, rest) })
     t.same(
       (await problemsOf(dir)).map(text => /it needs (\w+), which/.exec(text)?.[1] ?? text),
-      ['IN_TEMPLATE', 'AFTER', 'NAMED_URL']
+      ['IN_TEMPLATE', 'AFTER', 'IN_TEXT', 'NAMED_URL']
     )
   }
 )
