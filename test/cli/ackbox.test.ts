@@ -1,3 +1,4 @@
+// Takes long: npm run test:long.
 import { execFile, spawn, spawnSync } from 'node:child_process'
 import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import path from 'node:path'

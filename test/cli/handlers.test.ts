@@ -1,3 +1,4 @@
+// Takes long: npm run test:long.
 import { execFile, spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'

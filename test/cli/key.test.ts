@@ -1,3 +1,4 @@
+// Takes long: npm run test:long.
 import { execFile } from 'node:child_process'
 import { fileURLToPath } from 'node:url'
 import t from 'tap'

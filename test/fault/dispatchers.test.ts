@@ -1,4 +1,5 @@
 // Three dispatchers work on the same due deliveries, and two of them are killed one after the other.
+// Takes long: npm run test:long.
 import t from 'tap'
 import { sampler, unaccounted } from '../support/sampler.ts'
 import { eachOf, start } from '../support/service.ts'

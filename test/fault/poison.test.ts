@@ -1,3 +1,4 @@
+// Takes long: npm run test:long.
 import t from 'tap'
 import { freePort } from '../../src/embedded/port.ts'
 import { only } from '../support/only.ts'

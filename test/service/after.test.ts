@@ -1,4 +1,5 @@
 // Tasks that wait for others, over HTTP: as producers post them, and when the process that would release them dies.
+// Takes long: npm run test:long.
 import t from 'tap'
 import { createKey, scopes } from '../../src/db/api-keys.ts'
 import { freePort } from '../../src/embedded/port.ts'

@@ -1,4 +1,5 @@
 // The alarms that people receive when a delivery fails for good.
+// Takes long: npm run test:long.
 import { Webhook } from 'standardwebhooks'
 import t from 'tap'
 import type { AlarmMessage } from '../../src/alarm/types.ts'

@@ -1,4 +1,5 @@
 // Recognizable secrets are planted wherever the service takes a secret. Then all of its output is searched for them.
+// Takes long: npm run test:long.
 import { execFile } from 'node:child_process'
 import { writeFileSync } from 'node:fs'
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'

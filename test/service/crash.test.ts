@@ -1,3 +1,4 @@
+// Takes long: npm run test:long.
 import t from 'tap'
 import { testDb } from '../support/postgres.ts'
 import { testRedis } from '../support/redis.ts'

@@ -1,4 +1,5 @@
 // Hostile producers against a whole service on a real database: PostgreSQL may refuse values that a fake accepts.
+// Takes long: npm run test:long.
 import t from 'tap'
 import { access } from '../../src/api/access.ts'
 import { bad, good, naughty, uncarried } from '../json/corpus.ts'
