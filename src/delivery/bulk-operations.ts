@@ -118,7 +118,7 @@ export function bulkOperations(deps: BulkOperationDeps): Bulk {
       } as const
       const completed = await completeOrSkip(deps.complete, completion, fields => {
         isRefused = true
-        deps.log.error({ ...fields, operation: operation.id }, 'operation.failed')
+        deps.log.error({ ...fields, operation: operation.id }, 'redelivery.failed')
       })
       if (completed === 'skipped' && !isRefused) left.push(one)
     }

@@ -135,7 +135,7 @@ t.test('one whose change PostgreSQL refuses is skipped, and the log names it', a
   t.match(await delivery('bad-2'), { status: 'HANDLED', attempt: 2 })
   t.match(await state(id), { state: 'DONE', redelivered: 2, skipped: 1 })
   t.match(
-    logged('operation.failed'),
+    logged('redelivery.failed'),
     only({ level: 'error', taskNo: 'bad-1', downstream: 'warehouse', operation: id })
   )
 })
