@@ -55,18 +55,18 @@ type Trigger = { ended: string } | { accepted: string }
 
 export function dependents(deps: DependentsDeps): Dependents {
   const { sql, cluster, log } = deps
-  const looks = batcher<Trigger, void>({
+  const triggered = batcher<Trigger, void>({
     max: lookedAtOnce,
     inFlight: 1,
     async write(triggers) {
       const ended = triggers.flatMap(one => ('ended' in one ? one.ended : []))
       const ids = triggers.flatMap(one => ('accepted' in one ? one.accepted : []))
-      await look(deps, { ids: [...new Set([...ids, ...ended])], ended: [...new Set(ended)] })
+      await moveWaiting(deps, { ids: [...new Set([...ids, ...ended])], ended: [...new Set(ended)] })
       return triggers.map(() => undefined)
     }
   })
   const add = (trigger: Trigger): void => {
-    looks.add(trigger).catch((err: unknown) => failed(log, err))
+    triggered.add(trigger).catch((err: unknown) => failed(log, err))
   }
   let from = lowestUuid
   let sweeping = false
@@ -74,12 +74,12 @@ export function dependents(deps: DependentsDeps): Dependents {
   async function sweep(): Promise<void> {
     for (let pages = 0; pages < sweepPages; pages++) {
       const ids = await findWaiting(sql, from, sweepPage)
-      await look(deps, { ids, ended: [] })
+      await moveWaiting(deps, { ids, ended: [] })
       from = ids.length < sweepPage ? lowestUuid : (ids.at(-1) ?? lowestUuid)
       if (from === lowestUuid) return
     }
     const young = uuidAt(new Date(cluster.now().getTime() - youngMs))
-    await look(deps, { ids: await findWaiting(sql, young, sweepPage), ended: [] })
+    await moveWaiting(deps, { ids: await findWaiting(sql, young, sweepPage), ended: [] })
   }
 
   return {
@@ -97,7 +97,7 @@ export function dependents(deps: DependentsDeps): Dependents {
         .catch((err: unknown) => failed(log, err))
         .finally(() => (sweeping = false))
     },
-    idle: () => looks.idle()
+    idle: () => triggered.idle()
   }
 }
 
@@ -107,8 +107,8 @@ function failed(log: Logger, err: unknown): void {
   else log.error({ err }, 'dependents.failed')
 }
 
-/** Looks at waiting tasks, and moves each according to its prerequisites. */
-async function look(deps: DependentsDeps, tasks: { ids: string[]; ended: string[] }): Promise<void> {
+/** Moves the waiting tasks, each according to its prerequisites. */
+async function moveWaiting(deps: DependentsDeps, tasks: { ids: string[]; ended: string[] }): Promise<void> {
   for (let from = lowestUuid; tasks.ids.length + tasks.ended.length > 0;) {
     const found = await findDependents(deps.sql, tasks, from, lookedAtOnce)
     await moveDependents(deps, found)

@@ -79,7 +79,7 @@ export function dispatcher(deps: DispatcherDeps): Dispatcher {
     if (memory.dead.length === 0 && performance.now() < yields.until && deps.cluster.seenAt() < yields.from)
       return yieldPollMs
     try {
-      const waitMs = await look(deps, memory)
+      const waitMs = await sweep(deps, memory)
       failures = 0
       return waitMs
     } catch (err) {
@@ -126,7 +126,7 @@ export function dispatcher(deps: DispatcherDeps): Dispatcher {
 }
 
 /** One sweep: schedule due deliveries, rescue overdue ones. Returns the ms until the next sweep. */
-async function look(deps: DispatcherDeps, memory: Memory): Promise<number> {
+async function sweep(deps: DispatcherDeps, memory: Memory): Promise<number> {
   // First: all other work may wait for these deliveries.
   for (let one = memory.dead[0]; one; one = memory.dead[0]) {
     await rescueOwned(deps, one)
@@ -184,12 +184,12 @@ async function rescue(deps: DispatcherDeps, memory: Memory, names: string[], now
       since.set(name, beganMs - overlapMs)
     }
   }
-  if (performance.now() > memory.fullLookAt) await lookOnAtAll(deps, memory, names)
+  if (performance.now() > memory.fullLookAt) await checkNextPart(deps, memory, names)
   return unfinished.size === 0
 }
 
 /** The next part of the check of all clocks. Its failure does not end the check of those that ended just now. */
-async function lookOnAtAll(deps: DispatcherDeps, memory: Memory, names: string[]): Promise<void> {
+async function checkNextPart(deps: DispatcherDeps, memory: Memory, names: string[]): Promise<void> {
   const full = (memory.full ??= {
     left: names.map(name => placeAt(name, memory.marks.from(name))),
     ms: 0

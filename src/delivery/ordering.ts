@@ -45,11 +45,11 @@ const sweptAtOnce = 1_000
 export function ordering(deps: OrderingDeps): Ordering {
   const { sql, cluster, log } = deps
   const known = new Map(deps.downstreams.map(one => [one.name, one]))
-  const looks = batcher<OrderingKey, void>({
+  const promoting = batcher<OrderingKey, void>({
     max: lookedAtOnce,
     isOfOne: isTimeout,
     async write(keys) {
-      await look(deps, known, keys)
+      await promoteHeads(deps, known, keys)
       return keys.map(() => undefined)
     }
   })
@@ -63,7 +63,7 @@ export function ordering(deps: OrderingDeps): Ordering {
 
   /** False: some could not be looked at. One line in the log names the first of them. */
   async function add(keys: readonly OrderingKey[]): Promise<boolean> {
-    const looked = await Promise.allSettled(keys.map(key => looks.add(key)))
+    const looked = await Promise.allSettled(keys.map(key => promoting.add(key)))
     const failures = looked.flatMap((one, n) => (one.status === 'rejected' ? [{ ...one, ...keys[n] }] : []))
     const [first] = failures
     if (first) {
@@ -93,11 +93,11 @@ export function ordering(deps: OrderingDeps): Ordering {
         .catch(failed)
         .finally(() => (sweeping = false))
     },
-    idle: () => looks.idle()
+    idle: () => promoting.idle()
   }
 }
 
-async function look(
+async function promoteHeads(
   deps: OrderingDeps,
   known: ReadonlyMap<string, OrderingDeps['downstreams'][number]>,
   requested: readonly OrderingKey[]
