@@ -178,9 +178,10 @@ interface Part<T> {
 }
 
 /**
- * A statement may contain each delivery only once: of 50 equal receipts in a batch the first is written first, the others later.
- * Successful sends and plain receipts, the majority, use short statements; the rest uses the general one. The results of one
- * statement are reported even if another fails: a second write of them would be stale, and would store their receipts twice.
+ * A statement may contain each delivery only once: in a batch the first item of a delivery is written first, the others later. Equal
+ * receipts share one write: thousands of PROCESSING, with a statement for each, would hold up the outcomes of all downstreams.
+ * Successful sends and plain receipts, the majority, use short statements; the rest uses the general one. The results of one statement
+ * are reported even if another fails: a second write of them would be stale, and would store their receipts twice.
  */
 async function writeFolded(
   sql: Sql,
@@ -197,7 +198,8 @@ async function writeFolded(
   }
   let rest = [...items.keys()]
   while (rest.length > 0) {
-    const seen = new Set<string>()
+    const seen = new Map<string, number>()
+    const repeats: [index: number, first: number][] = []
     const sends: Part<SuccessfulSend> = { items: [], from: [] }
     const receipts: Part<HandledReceipt> = { items: [], from: [] }
     const others: Part<Completion> = { items: [], from: [] }
@@ -205,11 +207,13 @@ async function writeFolded(
     for (const index of rest) {
       const completion = items[index] as Completion
       const key = completion.move && completion.move.taskId + completion.move.downstream
-      if (key !== null && seen.has(key)) {
-        later.push(index)
+      const first = key === null ? undefined : seen.get(key)
+      if (first !== undefined) {
+        if (isRepeat(completion, items[first])) repeats.push([index, first])
+        else later.push(index)
         continue
       }
-      if (key !== null) seen.add(key)
+      if (key !== null) seen.set(key, index)
       if (isSuccessfulSend(completion)) sends.from[sends.items.push(completion) - 1] = index
       else if (isHandledReceipt(completion)) receipts.from[receipts.items.push(completion) - 1] = index
       else others.from[others.items.push(completion) - 1] = index
@@ -219,12 +223,23 @@ async function writeFolded(
       write(receipts, completeReceipts),
       write(others, applyMoves)
     ])
+    for (const [index, first] of repeats) {
+      const written = applied[first]
+      if (written) applied[index] = items[index]?.move?.name === 'extend' ? written : 'stale'
+    }
     const failed = ended.find(one => one.status === 'rejected')
     if (failed) return { outs: applied, err: failed.reason }
     rest = later
   }
   return applied
 }
+
+/** After the first one an equal PROCESSING changes nothing, and any other equal receipt comes too late. */
+const isRepeat = (one: Completion, first: Completion | undefined): boolean =>
+  one.receipt !== undefined &&
+  first?.receipt !== undefined &&
+  one.move?.name === first.move?.name &&
+  one.move?.attempt === first.move?.attempt
 
 const taskIdOf = ({ move, receipt }: Completion) => move?.taskId ?? receipt?.taskId
 

@@ -56,6 +56,9 @@ const receipt = (taskId: string, attempt?: number): CountedCompletion => ({
   receipt: row(taskId, attempt),
   task
 })
+type Statement = [TemplateStringsArray, ...unknown[]]
+/** Is it the statement of all moves without one of their own? */
+const isGeneral = ([text]: Statement): boolean => text.join('').includes('any_of_round')
 const receipts = (sql: Sql) => sql`select task_id, attempt, applied from receipt order by id`
 
 t.test(
@@ -100,6 +103,35 @@ t.test('of 50 equal receipts beside their send one counts', async t => {
   t.same(counted, { sent: 1, receive: 1, 'receive in vain': 49 })
 })
 
+t.test('a flood of PROCESSING of one delivery costs one statement, and all hear the same', async t => {
+  let statements = 0
+  const { sql, record, counted } = await setup(t, whole => {
+    const counting = (target: Sql, self: unknown, args: Statement): unknown => {
+      if (isGeneral(args)) statements++
+      return Reflect.apply(target, self, args)
+    }
+    return new Proxy(whole, { apply: counting })
+  })
+  const at = { state: 'AWAITING_RECEIPT', attempt: 5, triesLeft: 3, lost: 0, roundFrom: 3 } as const
+  const ids = [
+    await standing(sql, at, { inMs: 5_000, needsReceipt: true }),
+    await standing(sql, at, { inMs: 5_000, needsReceipt: true })
+  ] as const
+  const processing = (id: string): CountedCompletion => ({
+    move: { ...key(id), name: 'extend', afterMs: 60_000 },
+    receipt: { ...row(id), result: 'PROCESSING' },
+    task
+  })
+  const flood = Array.from({ length: 150 }, () => processing(ids[0]))
+  const answers = await Promise.all([...flood, processing(ids[1]), receipt(ids[0])].map(record))
+  t.same(new Set(answers), new Set(['moved']))
+  t.equal(statements, 1)
+  t.match(await stored(sql, ids[0]), { standing: { state: 'HANDLED' }, handledBy: 'receipt' })
+  t.match(await stored(sql, ids[1]), { standing: { state: 'AWAITING_RECEIPT' } })
+  t.equal((await receipts(sql)).length, 3, 'of each delivery one PROCESSING, and what ended it')
+  t.same(counted, { extend: 151, receive: 1 })
+})
+
 t.test('receipts that move nothing are kept beside all others', async t => {
   const { sql, record, inFlight } = await setup(t)
   const id = await inFlight()
@@ -112,8 +144,8 @@ t.test('of three statements one loses its connection: what the others wrote is t
   let lost = 0
   const { sql, record, counted, inFlight } = await setup(t, whole => {
     // The general statement fails, once.
-    const losing = (target: Sql, self: unknown, args: [TemplateStringsArray, ...unknown[]]): unknown => {
-      if (lost > 0 || !args[0].join('').includes('any_of_round')) return Reflect.apply(target, self, args)
+    const losing = (target: Sql, self: unknown, args: Statement): unknown => {
+      if (lost > 0 || !isGeneral(args)) return Reflect.apply(target, self, args)
       lost++
       return Promise.reject(
         Object.assign(new Error('write CONNECTION_CLOSED'), { code: 'CONNECTION_CLOSED' })
