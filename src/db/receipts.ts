@@ -13,9 +13,20 @@ export async function setExtend(sql: Sql, taskId: string, extend: string): Promi
   await sql`update task set extend = ${extend}::text::jsonb where id = ${taskId}::uuid`
 }
 
+/** A task without its body, which only hooks need. */
+export type BodilessTask = Omit<Task, 'messageBody'>
+
+/** The bodies of tasks, in the order of `taskIds`; undefined where the task is gone. */
+export async function readBodies(sql: Sql, taskIds: readonly string[]): Promise<(string | undefined)[]> {
+  const rows = await sql<Pick<TaskRow, 'id' | 'message_body'>[]>`
+    select id, message_body from task where id = any(${plainArray(taskIds)}::uuid[])`
+  const bodies = new Map(rows.map(row => [row.id, row.message_body]))
+  return taskIds.map(id => bodies.get(id))
+}
+
 /** The delivery that a receipt is about, in its current state. */
 export interface ReceivingDelivery {
-  task: Task
+  task: BodilessTask
   downstream: string
   status: Status
   phase: Phase | null
@@ -47,8 +58,10 @@ export async function findReceiving(
   const rows = await sql<ReceivingRow[]>`
     select r.ord::int, d.downstream, d.status, d.phase, d.attempt, d.round_from, d.tries_left, d.lost, d.needs_receipt,
       extract(epoch from now() - d.delivered_at)::float8 * 1000 as delivered_ms,
-      t.id, t.task_no, t.message_code, t.scene_type, t.message_body, t.deliver_start_time, t.need_callback,
-      t.retry_times, t.ordering_key, t.extend, t.traceparent, t.created_at, t.created_by
+      t.id, t.task_no, t.message_code, t.scene_type, t.deliver_start_time, t.need_callback, t.retry_times,
+      t.ordering_key, t.extend, t.traceparent, t.created_at, t.created_by,
+      -- 200 receipts with 256 kB each would take longer than a look-up may.
+      '' as message_body
     from unnest(
       ${textArray(lookups.map(one => one.taskNo))}::text[], ${textArray(lookups.map(one => one.downstream))}::text[],
       ${plainArray(lookups.map(one => one.issuedMs))}::float8[]

@@ -1,7 +1,8 @@
+import type { BodilessTask } from '../db/receipts.ts'
 import type { LoadedHandler } from '../handler/loaded.ts'
 import type { Logger } from '../runtime/logger.ts'
 import type { TokenClaims } from '../domain/tokens.ts'
-import { receiptResults, type ReceiptResult, type Task } from '../domain/types.ts'
+import { receiptResults, type ReceiptResult } from '../domain/types.ts'
 import { inHookTime } from './hooks.ts'
 
 /** The decision of the handler's hook on a receipt. `extend` is JSON. */
@@ -10,15 +11,22 @@ export interface ReceiptDecision {
   extend?: string
 }
 
-/** The result after the handler's hook. Only HANDLED can be changed. A hook that throws, hangs or returns nonsense means RETRY. */
+/**
+ * The result after the handler's hook. Only HANDLED can be changed. A hook that throws, hangs or returns nonsense means RETRY. The body
+ * is read only for a hook. Undefined: the task is gone.
+ */
 export async function askOnReceipt(
   deps: { handlers: ReadonlyMap<string, LoadedHandler>; log: Logger },
   request: { taskNo: string; result: ReceiptResult; reason?: string; data?: string },
   token: TokenClaims,
-  task: Task
-): Promise<ReceiptDecision> {
-  const handler = deps.handlers.get(task.messageCode)
+  bodiless: BodilessTask,
+  readBody: (taskId: string) => Promise<string | undefined>
+): Promise<ReceiptDecision | undefined> {
+  const handler = deps.handlers.get(bodiless.messageCode)
   if (!handler?.onReceipt) return { result: request.result }
+  const messageBody = await readBody(bodiless.id)
+  if (messageBody === undefined) return undefined
+  const task = { ...bodiless, messageBody }
   try {
     const returned = await inHookTime(
       'onReceipt',
@@ -31,7 +39,7 @@ export async function askOnReceipt(
           ...(request.data === undefined ? {} : { data: JSON.parse(request.data) as unknown })
         },
         task,
-        body: handler.body.parse(JSON.parse(task.messageBody))
+        body: handler.body.parse(JSON.parse(messageBody))
       })
     )
     return decisionOf(request.result, returned)

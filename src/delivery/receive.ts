@@ -1,14 +1,21 @@
 import { batcher, type Batcher } from '../db/batch.ts'
 import type { ReceiptRow } from '../db/transitions.ts'
 import type { Sql } from '../db/pool.ts'
-import { findReceiving, setExtend, type ReceiptLookup, type ReceivingDelivery } from '../db/receipts.ts'
+import {
+  findReceiving,
+  readBodies,
+  setExtend,
+  type BodilessTask,
+  type ReceiptLookup,
+  type ReceivingDelivery
+} from '../db/receipts.ts'
 import { Unavailable } from '../runtime/errors.ts'
 import { failpoint } from '../runtime/failpoint.ts'
 import { policyOf, roundLimit, type LoadedHandler } from '../handler/loaded.ts'
 import type { Metrics } from '../runtime/metrics.ts'
 import { decide, isFirstTry, triesOf } from '../domain/retry-policy.ts'
 import { moves, statusOf, type Move } from '../domain/transitions.ts'
-import type { ReceiptResult, Status, Task } from '../domain/types.ts'
+import type { ReceiptResult, Status } from '../domain/types.ts'
 import type { TokenClaims, Tokens } from '../domain/tokens.ts'
 import { askOnReceipt, type ReceiptDecision } from './on-receipt.ts'
 import type { Logger } from '../runtime/logger.ts'
@@ -53,6 +60,8 @@ interface ReceiveDeps {
 
 interface Store {
   find: Batcher<ReceiptLookup, ReceivingDelivery | undefined>
+  /** Reads the body of a task, for a hook. */
+  bodies: Batcher<string, string | undefined>
   /**
    * Receipts that are not written yet, and the characters of their data. They are written sooner or later, whatever response
    * their senders got: PostgreSQL may be readable but not writable for hours, and each sender repeats its receipt.
@@ -76,6 +85,8 @@ export function receiptTaker(deps: ReceiveDeps): (request: ReceiptRequest) => Pr
       inFlight: 1,
       write: lookups => findReceiving(deps.sql, lookups)
     }),
+    // Up to 5 MiB. Receipts of one task share a row.
+    bodies: batcher({ max: 20, write: ids => readBodies(deps.sql, ids) }),
     waiting: 0,
     text: 0
   }
@@ -107,7 +118,12 @@ async function take(
     if (found.status === 'DELETED') return 'deleted'
     const counts = canCount(request.result, token, found)
     // The hook is called once, and only if the receipt can still change something: not for one of an earlier round.
-    decision ??= counts ? await askOnReceipt(deps, request, token, found.task) : { result: request.result }
+    decision ??= counts
+      ? await askOnReceipt(deps, request, token, found.task, id =>
+          orUnavailable(deps.cluster, store.bodies.add(id))
+        )
+      : { result: request.result }
+    if (!decision) return 'gone'
     const { result, extend } = decision
     // Before the receipt: a sender without an answer repeats the receipt, and the hook returns `extend` again.
     if (counts && extend !== undefined)
@@ -138,7 +154,7 @@ async function keep(
   one: Pick<ReceiptRow, 'taskId' | 'downstream' | 'attempt' | 'result'> & {
     move: Move | null
     status: Status
-    task: Task
+    task: BodilessTask
     isFirstTry: boolean
   }
 ): Promise<ReceiveResult | undefined> {

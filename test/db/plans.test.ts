@@ -10,7 +10,7 @@ import { closeDependencies, findDependents } from '../../src/db/dependents.ts'
 import { readCluster } from '../../src/db/cluster.ts'
 import { listPartitions } from '../../src/db/partitions.ts'
 import { openDb, type Sql } from '../../src/db/pool.ts'
-import { findReceiving, completeReceipts } from '../../src/db/receipts.ts'
+import { findReceiving, completeReceipts, readBodies } from '../../src/db/receipts.ts'
 import { completeSends } from '../../src/db/sends.ts'
 import { readOutbox } from '../../src/db/outbox.ts'
 import { insertFromOutbox, insertTasks } from '../../src/db/tasks.ts'
@@ -143,6 +143,7 @@ const hot: { [name: string]: (sql: Sql, known: Known) => Promise<unknown> } = {
       sql,
       taskNos.map(taskNo => ({ taskNo, downstream: 'warehouse', issuedMs: Date.now() }))
     ),
+  readBodies: (sql, { received }) => readBodies(sql, received),
   look: sql => readCluster(sql, names),
   findDependents: (sql, { inFlight }) =>
     findDependents(sql, { ids: inFlight, ended: inFlight }, lowestUuid, 500),
@@ -173,6 +174,7 @@ const allowed: { [name: string]: { indexes: string[]; reads: number } } = {
   loadHinted: { indexes: ['delivery_pkey', 'task_pkey'], reads: 2 * batch },
   takeOver: { indexes: ['delivery_pkey', 'task_pkey'], reads: 2 * batch },
   findReceiving: { indexes: ['task_task_no_key', 'delivery_pkey'], reads: 2 * batch },
+  readBodies: { indexes: ['task_pkey'], reads: 0 },
   look: {
     indexes: ['delivery_due_idx', 'dependency_open_idx', 'ordering_held_idx', 'promotion_key_idx'],
     reads: names.length

@@ -1,7 +1,9 @@
 import t from 'tap'
 import type { OnReceipt } from '../../src/handler/define.ts'
+import type { Sql } from '../../src/db/pool.ts'
 import type { Task } from '../../src/domain/types.ts'
 import { only } from '../support/only.ts'
+import { testDb } from '../support/postgres.ts'
 import { taskRequest } from '../support/task-request.ts'
 import { setup, type SetupOptions } from '../support/setup.ts'
 
@@ -47,6 +49,48 @@ t.test('the hook gets the task it acknowledges and not an empty record, and may 
     t.match(await delivery(one.taskNo), { status, receipts: only({ result: expected, data: '{"code":7}' }) })
   }
 })
+
+/** The statements of a client that read bodies. */
+function counting(whole: Sql) {
+  const counted = { reads: 0 }
+  const apply = (target: Sql, self: unknown, args: [TemplateStringsArray, ...unknown[]]): unknown => {
+    if (/[.,] ?message_body/.test([args[0]].flat().join(''))) counted.reads++
+    return Reflect.apply(target, self, args)
+  }
+  return { counted, sql: new Proxy(whole, { apply }) }
+}
+
+t.test(
+  'a receipt reads the body of its task only for a hook, and a flood of equal ones not for each',
+  async t => {
+    const { sql, counted } = counting((await testDb(t)).sql)
+    const without = await setup(t, { ...owing, sql })
+    const one = await without.post()
+    await without.quiet()
+    counted.reads = 0
+    await Promise.all(Array.from({ length: 50 }, () => without.receive({ taskNo: one })))
+    t.equal(counted.reads, 0)
+
+    let told = 0
+    const heard = await setup(t, {
+      ...owing,
+      sql,
+      handler: {
+        onReceipt({ body }) {
+          if (body) told++
+        }
+      }
+    })
+    const other = await heard.post()
+    await heard.quiet()
+    counted.reads = 0
+    await Promise.all(
+      Array.from({ length: 50 }, () => heard.receive({ taskNo: other, result: 'PROCESSING' }))
+    )
+    t.equal(told, 50)
+    t.ok(counted.reads <= 5, `${counted.reads} reads`)
+  }
+)
 
 t.test('an onReceipt that hangs is a RETRY after 5 s', async t => {
   const { post, receive, quiet } = await setup(t, {
