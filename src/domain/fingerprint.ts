@@ -24,7 +24,7 @@ export function firstLine(text: string | null | undefined): string | null {
   if (line === undefined) return null
   const plain = line
     .replaceAll(/[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}/gi, '#')
-    .replaceAll(/\b(?=[0-9a-z_-]*\d)[0-9a-z_-]{12,}\b/gi, '#')
+    .replaceAll(/\b[0-9a-z_-]{12,}\b/gi, run => (/\d/.test(run) ? '#' : run))
     .replaceAll(/\d+(?:[.:]\d+)*/g, '#')
     .replaceAll('\0', '')
   // Array.from keeps a surrogate pair whole.

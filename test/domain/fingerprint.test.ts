@@ -1,6 +1,7 @@
 import t from 'tap'
 import { fingerprint, firstLine } from '../../src/domain/fingerprint.ts'
 import { latencyBounds, percentile } from '../../src/domain/counts.ts'
+import { workedMs } from '../support/stopwatch.ts'
 
 t.test('the first line of an answer says what is wrong, without numbers and ids', async t => {
   const lines: [text: string | null, line: string | null][] = [
@@ -9,6 +10,7 @@ t.test('the first line of an answer says what is wrong, without numbers and ids'
     ['no row 0199a1b2-c3d4-7e5f-8a6b-0123456789ab', 'no row #'],
     ['token 5f3a9c0d77aa41e2 expired', 'token # expired'],
     ['the warehouse is closed', 'the warehouse is closed'],
+    ['no-such-warehouse-here-or-there, key_0a_of-warehouse', 'no-such-warehouse-here-or-there, #'],
     ['', null],
     [' \n ', null],
     [null, null]
@@ -16,6 +18,16 @@ t.test('the first line of an answer says what is wrong, without numbers and ids'
   for (const [text, line] of lines) t.equal(firstLine(text), line)
   t.equal(Array.from(firstLine('😀'.repeat(900)) ?? '').length, 200, 'cut between characters')
   t.notMatch(firstLine('a\0b'), /\0/, 'PostgreSQL could not hold it')
+})
+
+t.test('200 answers made to be slow are read at once', async t => {
+  for (const unit of ['a-', '-a', 'a_', 'aaaaaaaaaaa-', '0:', '1-', '0123abcd-']) {
+    const text = unit.repeat(2_000 / unit.length)
+    const ms = workedMs(() => {
+      for (let n = 0; n < 200; n++) firstLine(text)
+    })
+    t.ok(ms < 150, `${JSON.stringify(unit)}: ${ms} ms`)
+  }
 })
 
 t.test('failures of one cause have one fingerprint; each member makes another', async t => {
