@@ -1,4 +1,5 @@
 import { gunzipSync } from 'node:zlib'
+import { csrfOf } from '../../src/api/auth.ts'
 import { scopes } from '../../src/db/api-keys.ts'
 import t, { type Test } from 'tap'
 import { api, inject } from './fake.ts'
@@ -75,6 +76,29 @@ t.test('a write with the cookie needs its token; with a key in the header it nee
   })
   t.match(String(out.headers['set-cookie']), /^ackbox=; .*Max-Age=0$/)
 })
+
+t.test(
+  'a sign-out ends a session that exists; one that somebody invents costs no statement of its own',
+  async t => {
+    const { app, deps, cookie, said, lookups } = await signedIn(t)
+    const ended: string[] = []
+    const end = deps.endSession
+    deps.endSession = session => {
+      ended.push(session)
+      return end(session)
+    }
+    const out = (session: string, csrf: string) =>
+      app.inject({ method: 'DELETE', url: '/session', headers: { cookie: session, 'ackbox-csrf': csrf } })
+    const id = `ses_${'x'.repeat(43)}`
+    t.match(await out(`ackbox=${id}`, csrfOf(id)), { statusCode: 200, body: /"signedIn":false/ })
+    t.same(ended, [])
+    const before = lookups.keys
+    t.match(await out(cookie, said.csrf), { statusCode: 200, body: /"signedIn":false/ })
+    t.equal(ended.length, 1)
+    t.equal(lookups.keys, before + 1)
+    t.equal((await app.inject({ url: '/downstreams', headers: { cookie } })).statusCode, 401)
+  }
+)
 
 t.test('under https the cookie is Secure and of this host alone', async t => {
   const { answer, cookie, app } = await signedIn(t, { publicUrl: 'https://ackbox.example' })
