@@ -133,6 +133,8 @@ export const chineseDetails: Readonly<Record<string, string>> = {
   'its status is CANCELLED': '它的状态是 CANCELLED',
   'all connections are taken': '所有连接都被占用',
   'too many large bodies are being read': '正在读取的大请求体太多',
+  'too many comparisons are running': '正在进行的对账太多',
+  'the comparison takes too long: choose a shorter time': '对账耗时过长：请缩短时间窗',
   'the database cannot be reached': '无法连接数据库',
   'the database takes too long': '数据库没有按时响应',
   'the task was removed while it was accepted: post it again': '任务在接收时被清除：请重新提交',

@@ -1,3 +1,4 @@
+import { isTimeout } from '../db/batch.ts'
 import { isInfrastructure } from '../db/pool.ts'
 import type { TaskView } from '../db/views.ts'
 import type { AcceptResult } from '../delivery/accept.ts'
@@ -31,6 +32,7 @@ export function problemOf(error: unknown): Problem {
       headers: { 'retry-after': String(Math.max(1, Math.ceil(error.retryAfterS))) }
     })
   }
+  if (isTimeout(error)) return problemOf(new Unavailable('the database takes too long'))
   if (isInfrastructure(error)) return problemOf(new Unavailable())
   const { code, statusCode } =
     error instanceof Error ? (error as Error & { code?: unknown; statusCode?: unknown }) : {}

@@ -1,8 +1,9 @@
 import { z } from 'zod'
+import { isTimeout } from '../db/batch.ts'
 import type { Question } from '../db/reconcile.ts'
 import { Problem } from '../runtime/errors.ts'
 import { seesDownstream } from './access.ts'
-import { callerOf, requireCode, type Caller } from './auth.ts'
+import { callerOf, ownerOf, requireCode, type Caller } from './auth.ts'
 import { fit, readBody } from './body.ts'
 import type { ApiDeps } from './deps.ts'
 import { reconcileExamples } from './examples.ts'
@@ -10,10 +11,14 @@ import { instant, isUuid, reconcileBody } from './requests.ts'
 import { differencesAnswer, digestsAnswer, keyed, refusals, unreadable } from './responses.ts'
 import type { App } from './typed.ts'
 import { defined } from '../domain/optional-members.ts'
+import { sharedRoom } from '../runtime/shared-room.ts'
 
 const longestMs = 31 * 86_400_000
+/** Comparisons at a time; two for one key if it is alone. Each may hold one of the four connections for reads for seconds. */
+const mostAtATime = 3
 
 export function reconcileRoutes(app: App, deps: ApiDeps): void {
+  const room = sharedRoom(mostAtATime)
   app.post(
     '/reconcile',
     {
@@ -44,12 +49,22 @@ export function reconcileRoutes(app: App, deps: ApiDeps): void {
       const question = questionOf(readBody(request.body, 'reconcile').value, caller)
       if (!seesDownstream(question.downstream, caller, deps.handlers))
         throw new Problem('DOWNSTREAM_NOT_FOUND')
-      const answer = await deps.reconcile(question)
+      const leave = room.take(ownerOf(deps, request))
+      if (!leave)
+        throw new Problem('TOO_MANY_REQUESTS', 'too many comparisons are running', {
+          headers: { 'retry-after': '1' }
+        })
+      const answer = await deps.reconcile(question).catch(refuseSlow).finally(leave)
       if (answer === 'not_found') throw new Problem('DOWNSTREAM_NOT_FOUND')
       if (answer === 'too_many') throw invalid('/from', 'more than 1,000,000 tasks: choose a shorter time')
       return answer
     }
   )
+}
+
+/** The next try would take as long, and occupy a connection as long. */
+function refuseSlow(err: unknown): never {
+  throw isTimeout(err) ? invalid('/from', 'the comparison takes too long: choose a shorter time') : err
 }
 
 const invalid = (pointer: string, detail: string): Problem => new Problem('INVALID', detail, { pointer })

@@ -3,6 +3,7 @@ import { differencesAnswer } from '../../src/api/responses.ts'
 import type { Question } from '../../src/db/reconcile.ts'
 import { api, inject } from './fake.ts'
 import { only } from '../support/only.ts'
+import { until } from '../support/until.ts'
 
 const asked = { downstream: 'warehouse', from: '2026-11-20T00:00:00Z', to: '2026-11-21T00:00:00Z' }
 const zero = { count: 0, hash: '0'.repeat(16) }
@@ -69,4 +70,49 @@ t.test('POST /reconcile', async t => {
   t.match(await because({ digest: {} }), { detail: 'must have one bucket or more', pointer: '/digest' })
   const large = await inject(app, '/reconcile', { ...asked, taskNos: ['x'.repeat(1_600_000)] }, headers)
   t.equal(large.statusCode, 413)
+})
+
+t.test('comparisons of one key leave connections for all others', async t => {
+  const { app, deps, addKey } = await api(t, { auth: true })
+  const ends: (() => void)[] = []
+  deps.reconcile = () => new Promise(resolve => ends.push(() => resolve({ differences: [] })))
+  const keys = ['a', 'b', 'c'].map(name => ({ name, secret: `ack_${name.repeat(30)}` }))
+  for (const { name, secret } of keys) addKey(secret, { name, scopes: ['tasks:read'] })
+  const [first = '', second = '', third = ''] = keys.map(({ secret }) => secret)
+  const post = (secret: string) =>
+    inject(app, '/reconcile', { ...asked, taskNos: [] }, { authorization: `Bearer ${secret}` })
+  const refused = { statusCode: 429, headers: { 'retry-after': '1' } }
+
+  const running = [post(first), post(first)]
+  await until('both run', () => ends.length === 2)
+  t.match(await post(first), refused)
+  running.push(post(second))
+  await until('another has room', () => ends.length === 3)
+  t.match(await post(third), refused, 'for a moment')
+  for (const end of ends) end()
+  for (const answer of await Promise.all(running)) t.equal(answer.statusCode, 200)
+  const next = post(first)
+  await until('there is room again', () => ends.length === 4)
+  ends[3]?.()
+  t.equal((await next).statusCode, 200)
+})
+
+t.test('a comparison that takes PostgreSQL too long is told so, and no outage', async t => {
+  const { app, deps } = await api(t)
+  const post = (headers = {}) => inject(app, '/reconcile', { ...asked, digest: { '': zero } }, headers)
+  const fails = (code: string) => {
+    deps.reconcile = () =>
+      Promise.reject(new Error('Failed query', { cause: Object.assign(new Error('canceled'), { code }) }))
+  }
+  fails('57014')
+  t.match((await post()).json(), {
+    status: 422,
+    code: 'INVALID',
+    pointer: '/from',
+    detail: 'the comparison takes too long: choose a shorter time'
+  })
+  t.match((await post({ 'accept-language': 'zh' })).json(), { detail: '对账耗时过长：请缩短时间窗' })
+  fails('57P01')
+  for (let n = 0; n < 3; n++)
+    t.match((await post()).json(), { status: 503, detail: 'the database cannot be reached' }, 'room is left')
 })
