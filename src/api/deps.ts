@@ -56,8 +56,8 @@ export interface ApiDeps {
   dryRun(request: TaskRequest): ReturnType<typeof dryRun>
   listTasks(filter: TaskFilter): ReturnType<typeof listTasks>
   /**
-   * This and the other acts of operators write an audit row with `who` before the act: an act without a record would be worse than
-   * a record without an act. An act that finds nothing to do writes none.
+   * This and the other acts of operators write an audit row with `who` before the act or in its statement: an act without a record would
+   * be worse than a record without an act. An act that finds nothing to do writes none.
    */
   remove(taskNo: string, who: Actor): Promise<TaskView | 'not_found' | 'nothing' | 'prepared'>
   redeliver(

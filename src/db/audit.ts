@@ -1,4 +1,5 @@
-// The audit: acts of operators, written and listed. Acts on API keys, an archive or an alarm write their row in their own statement.
+// The audit: acts of operators, written and listed. Acts on API keys, downstreams, an archive or an alarm, and checks of half messages
+// write their row in their own statement.
 import { and, desc, gte, lt, sql } from './drizzle.ts'
 import { is, paged } from './page.ts'
 import type { Sql } from './pool.ts'

@@ -192,16 +192,26 @@ export async function readCluster(
   }
 }
 
-/** Pausing is a row, so every process sees it within a second. */
+/** Pausing is a row, so every process sees it within a second. Audited, unless it is paused already. */
 export async function pause(sql: Sql, name: string, who: Actor): Promise<void> {
   await sql`
-    insert into downstream (name, paused_at, paused_by) values (${name}, now(), ${who.name})
-    on conflict (name) do update set paused_at = coalesce(downstream.paused_at, now()),
-      paused_by = coalesce(downstream.paused_by, excluded.paused_by)`
+    with paused as (
+      insert into downstream (name, paused_at, paused_by) values (${name}, now(), ${who.name})
+      on conflict (name) do update set paused_at = now(), paused_by = excluded.paused_by
+        where downstream.paused_at is null
+      returning name
+    )
+    insert into audit (who, key_id, what, target) select ${actor(sql, who)}, 'downstream.pause', name from paused`
 }
 
-export async function resume(sql: Sql, name: string): Promise<void> {
-  await sql`update downstream set paused_at = null, paused_by = null where name = ${name}`
+/** Audited, unless it is not paused. */
+export async function resume(sql: Sql, name: string, who: Actor): Promise<void> {
+  await sql`
+    with resumed as (
+      update downstream set paused_at = null, paused_by = null
+      where name = ${name} and paused_at is not null returning name
+    )
+    insert into audit (who, key_id, what, target) select ${actor(sql, who)}, 'downstream.resume', name from resumed`
 }
 
 /** Sets limits, which hold until they are set again. A missing member stays unchanged, null is the handler's limit. Audited. */

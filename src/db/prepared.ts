@@ -1,5 +1,6 @@
 // Half messages: tasks that were posted as prepared. An end changes `task.state` from PREPARED, which succeeds only once.
 import { plainArray, textArray } from './arrays.ts'
+import { actor } from './audit.ts'
 import { taskOf, type TaskRow } from './deliveries.ts'
 import type { Sql } from './pool.ts'
 import {
@@ -13,7 +14,7 @@ import {
   type NewTask,
   type SeenHalf
 } from './tasks.ts'
-import type { CheckAnswer, Task, TaskState } from '../domain/types.ts'
+import type { Actor, CheckAnswer, Task, TaskState } from '../domain/types.ts'
 
 /** `ended_by` of a half message that a check ended. The name of a key holds no colon. */
 export const byCheck = (check: number): string => `check:${check}`
@@ -205,13 +206,9 @@ const checkColumns = (sql: Sql) => sql`
 export async function claimChecks(
   sql: Sql,
   rooms: readonly { messageCode: string; room: number }[],
-  {
-    codes,
-    room,
-    orphans,
-    leaseMs
-  }: { codes: readonly string[]; room: number; orphans: number; leaseMs: number }
+  limits: { codes: readonly string[]; room: number; orphans: number; leaseMs: number }
 ): Promise<ClaimedCheck[]> {
+  const { codes, room, orphans, leaseMs } = limits
   const rows = await sql<CheckRow[]>`
     with due as materialized (
       select d.task_id
@@ -239,14 +236,25 @@ export async function claimChecks(
   return rows.map(checkOf)
 }
 
-/** Claims the check of one task, due or not. null: it is no longer PREPARED, or another check of it runs at this moment. */
-export async function claimCheck(sql: Sql, taskId: string, leaseMs: number): Promise<ClaimedCheck | null> {
+/**
+ * Claims the check of one task, due or not. Audited, unless `who` posted the task. null: it is no longer PREPARED, or another check of it
+ * runs at this moment.
+ */
+export async function claimCheck(
+  sql: Sql,
+  taskId: string,
+  leaseMs: number,
+  who: Actor
+): Promise<ClaimedCheck | null> {
   const rows = await sql<CheckRow[]>`
     with p as (
       update prepared set checks = checks + 1, next_action_at = now() + ${leaseMs}::float8 * interval '1 ms',
         leased_until = now() + ${leaseMs}::float8 * interval '1 ms'
       where task_id = ${taskId} and next_action_at is not null and (leased_until is null or leased_until <= now())
       returning *
+    ), audited as (
+      insert into audit (who, key_id, what, target)
+      select ${actor(sql, who)}, 'task.check', t.task_no from p join task t on t.id = p.task_id where t.created_by <> ${who.name}
     )
     select ${checkColumns(sql)} from p join task t on t.id = p.task_id`
   return rows.map(checkOf)[0] ?? null

@@ -13,6 +13,7 @@ import type { NewTask } from '../db/tasks.ts'
 import type { TaskView } from '../db/views.ts'
 import { readBrief } from '../db/read-tasks.ts'
 import { nextCheck } from '../domain/retry-policy.ts'
+import type { Actor } from '../domain/types.ts'
 import type { LoadedHandler } from '../handler/loaded.ts'
 import { failpoint } from '../runtime/failpoint.ts'
 import type { Logger } from '../runtime/logger.ts'
@@ -138,17 +139,12 @@ async function cancel(
 }
 
 /** Checks it now, and acts on the answer. If a check is running already, the task is returned as it is. */
-export async function checkNow(
-  deps: HalfDeps,
-  taskNo: string,
-  audit: WriteAudit = unaudited
-): Promise<TaskView | NotEnded> {
+export async function checkNow(deps: HalfDeps, taskNo: string, who: Actor): Promise<TaskView | NotEnded> {
   const half = await orUnavailable(deps.cluster, readHalf(deps.sql, taskNo))
   if (half === null) return 'not_found'
   if (half === 'never') return 'not_prepared'
   if (half.state !== 'PREPARED') return half.state === 'ACTIVE' ? 'committed' : 'rolled_back'
-  await orUnavailable(deps.cluster, audit(half.task.createdBy))
-  const claiming = claimCheck(deps.sql, half.task.id, checkLeaseMs(deps))
+  const claiming = claimCheck(deps.sql, half.task.id, checkLeaseMs(deps), who)
   const claim = await orUnavailable(deps.cluster, claiming, { mayBeLocked: true })
   if (claim) await check(deps, claim)
   return orUnavailable(deps.cluster, readBrief(deps.sql, taskNo))

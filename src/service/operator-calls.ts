@@ -125,15 +125,13 @@ export function operatorCalls(options: OperatorCallsOptions): OperatorCalls {
       ),
     async pause(name, who) {
       if (!(await isKnown(reads, registry, name))) return false
-      await writeAudit(sql, { who, what: 'downstream.pause', target: name })
       await pause(sql, name, who)
       await cluster.refresh()
       return true
     },
     async resume(name, who) {
       if (!(await isKnown(reads, registry, name))) return false
-      await writeAudit(sql, { who, what: 'downstream.resume', target: name })
-      await resume(sql, name)
+      await resume(sql, name, who)
       await cluster.refresh()
       dispatcher.wake()
       return true

@@ -44,10 +44,20 @@ t.test('a pause is kept with who asked first, until somebody resumes', async t =
   await pause(sql, 'warehouse', { name: 'bob' })
   t.same((await readCluster(sql, ['warehouse', 'points'])).paused, new Set(['warehouse']))
   t.match(await sql`select paused_by from downstream`, only({ paused_by: 'ann' }))
-  await resume(sql, 'warehouse')
+  for (const name of ['ann', 'bob']) await resume(sql, 'warehouse', { name })
+  await resume(sql, 'points', { name: 'ann' })
   t.equal((await readCluster(sql, [])).paused.size, 0)
   await pause(sql, 'warehouse', { name: 'bob' })
   t.match(await sql`select paused_by from downstream`, only({ paused_by: 'bob' }))
+  t.match(
+    await sql`select who, what, target from audit order by id`,
+    only(
+      { who: 'ann', what: 'downstream.pause', target: 'warehouse' },
+      { who: 'ann', what: 'downstream.resume', target: 'warehouse' },
+      { who: 'bob', what: 'downstream.pause', target: 'warehouse' }
+    ),
+    'what was so already is no act'
+  )
 })
 
 t.test('a database that can only be read says so', async t => {

@@ -98,7 +98,10 @@ for (const answer of ['COMMITTED', 'ROLLED_BACK', 'UNKNOWN'] as const) {
     // The check is claimed before the start. The race is about the end of the half message.
     const ready = async (taskNo: string): Promise<void> => {
       const one = await readHalf(deps.sql, taskNo)
-      const claim = one === null || one === 'never' ? null : await claimCheck(deps.sql, one.task.id, 60_000)
+      const claim =
+        one === null || one === 'never'
+          ? null
+          : await claimCheck(deps.sql, one.task.id, 60_000, { name: 'shop' })
       if (claim) claims.set(taskNo, claim)
     }
     const checkOf = async (taskNo: string): Promise<void> => {
@@ -150,7 +153,7 @@ async function raise(story: Story, taskNo: string, amid: (transaction: Sql) => P
   const half = await readHalf(story.sql, taskNo)
   if (half === null || half === 'never') throw new Error(`${taskNo} is not prepared`)
   const taskId = half.task.id
-  await claimCheck(story.sql, taskId, 60_000)
+  await claimCheck(story.sql, taskId, 60_000, { name: 'shop' })
   await story.sql.begin(async transaction => {
     const sql = transaction as unknown as Sql
     const one = { taskId, check: 1, answer: 'UNKNOWN', reason: null, waitMs: 60_000, isStuck: true } as const
@@ -202,7 +205,7 @@ t.test('no alarm is raised of a half message that is ended at that moment', asyn
   const found = await readHalf(story.sql, taskNo)
   if (found === null || found === 'never') throw new Error('it is not prepared')
   const taskId = found.task.id
-  await claimCheck(story.sql, taskId, 60_000)
+  await claimCheck(story.sql, taskId, 60_000, { name: 'shop' })
   const one = { taskId, check: 1, answer: 'UNKNOWN', reason: null, waitMs: 60_000, isStuck: true } as const
   let recorded: Promise<boolean> | undefined
   await story.sql.begin(async transaction => {

@@ -3,12 +3,13 @@ import t from 'tap'
 import { z } from 'zod'
 import { listTasks } from '../../src/db/lists.ts'
 import { removeOld } from '../../src/db/retention.ts'
-import { checkNow } from '../../src/delivery/half.ts'
 import { waiters } from '../../src/delivery/waiters.ts'
 import type { TaskView } from '../../src/db/views.ts'
 import { readsOf } from '../support/postgres.ts'
 import { halfStory, halves, preparedTask, producer } from '../support/halves.ts'
+import { only } from '../support/only.ts'
 import { setup } from '../support/setup.ts'
+import { until } from '../support/until.ts'
 
 t.setTimeout(600_000)
 
@@ -285,11 +286,25 @@ t.test('a producer that asks for a check now hears what came of it', async t => 
   t.equal(shop.checks.length, 1)
 })
 
-t.test('a check that cannot be audited because PostgreSQL is away is refused as unavailable', async t => {
-  const shop = await producer(t, () => 'COMMITTED')
-  const { half } = await halfStory(t, shop.url)
+t.test('a check of a person leaves its row only if it is made, and is not made without it', async t => {
+  const answers: ((state: 'UNKNOWN') => void)[] = []
+  const shop = await producer(t, () => new Promise(resolve => answers.push(resolve)))
+  const { story, half } = await halfStory(t, shop.url)
   const taskNo = await half.prepare()
-  const audit = () => Promise.reject(Object.assign(new Error('refused'), { code: 'ECONNREFUSED' }))
-  await t.rejects(checkNow(half.deps, taskNo, audit), { name: 'Unavailable' })
-  t.equal(shop.checks.length, 0)
+  const running = half.check(taskNo, 'ann')
+  await until('the producer is asked', () => shop.checks.length === 1)
+  for (let n = 0; n < 3; n++) t.match(await half.check(taskNo, 'bob'), { status: 'PREPARED' })
+  answers[0]?.('UNKNOWN')
+  await running
+  t.match(
+    await story.sql`select who, what, target from audit`,
+    only({ who: 'ann', what: 'task.check', target: taskNo })
+  )
+
+  await story.sql`
+    create function no_room() returns trigger language plpgsql as
+      $$begin raise exception 'could not extend file' using errcode = 'disk_full'; end$$`
+  await story.sql`create trigger no_room before insert on audit execute function no_room()`
+  await t.rejects(half.check(taskNo, 'bob'), { name: 'Unavailable' })
+  t.equal(shop.checks.length, 1)
 })

@@ -342,12 +342,17 @@ t.test('what does not exist, or has nothing left to do, leaves no row of who ask
     ['POST /tasks/redeliver', 422, { filter: { status: 'HANDLED' } }],
     ['POST /downstreams/nobody-knows-it/pause', 404],
     ['POST /downstreams/nobody-knows-it/resume', 404],
+    ['POST /downstreams/plain/resume', 200],
     ['DELETE /tasks/mine-handled', 409],
     ['POST /tasks/mine-handled/redeliver', 409],
     ['POST /tasks/mine-failed/redeliver', 404, { downstream: 'nobody-knows-it' }]
   ]
   for (const [route, status, body] of asked) t.equal((await call(route, body)).status, status, route)
-  t.same([...(await on.sql`select what, target from audit where who = 'admin'`)], [])
+  const rows = async () => [...(await on.sql`select what, target from audit where who = 'admin'`)]
+  t.same(await rows(), [])
+  for (let n = 0; n < 3; n++)
+    t.equal((await call('POST /downstreams/plain/pause')).status, 200, 'paused already')
+  t.same(await rows(), [{ what: 'downstream.pause', target: 'plain' }])
 })
 
 t.test('a revoked key is a stranger to every process within five seconds', async t => {

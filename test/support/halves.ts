@@ -82,7 +82,7 @@ export interface Halves {
   look(): Promise<void>
   commit(taskNo: string, by?: string): ReturnType<typeof commit>
   rollBack(taskNo: string, by?: string): ReturnType<typeof rollBack>
-  check(taskNo: string): ReturnType<typeof checkNow>
+  check(taskNo: string, by?: string): ReturnType<typeof checkNow>
   brief(taskNo: string): Promise<TaskView>
 }
 
@@ -128,7 +128,7 @@ export function halves(t: Test, story: Story, handlers = story.handlers): Halves
     },
     commit: (taskNo, by = 'test') => commit(deps, taskNo, by),
     rollBack: (taskNo, by = 'test') => rollBack(deps, taskNo, by),
-    check: taskNo => checkNow(deps, taskNo),
+    check: (taskNo, by = 'test') => checkNow(deps, taskNo, { name: by }),
     async brief(taskNo) {
       const found = (await readTasks(story.sql, [taskNo])).get(taskNo)
       if (!found) throw new Error(`no task ${taskNo}`)
