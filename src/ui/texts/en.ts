@@ -198,7 +198,7 @@ export const en = {
   held: {
     keys: 'Ordering keys that are held',
     prepared: 'Prepared tasks that were asked about, without an answer',
-    allPrepared: 'Prepared tasks of the last 30 days',
+    allPrepared: 'All prepared tasks',
     blocked: 'Deliveries that wait for other tasks',
     rejected: 'Rejected outbox rows',
     release: 'Release',

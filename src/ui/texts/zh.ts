@@ -194,7 +194,7 @@ export const zh: Texts = {
   held: {
     keys: '被卡住的顺序键',
     prepared: '已回查仍无结果的半消息',
-    allPrepared: '最近 30 天的半消息',
+    allPrepared: '全部半消息',
     blocked: '等待其他任务的投递',
     rejected: '被拒绝的发件箱行',
     release: '放行',
