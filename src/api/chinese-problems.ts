@@ -123,6 +123,7 @@ export const chineseDetails: Readonly<Record<string, string>> = {
   'must be a whole number': '必须是整数',
   'must have one bucket or more': '至少要有一个桶',
   'The task has no delivery to it.': '这个任务没有发往它的投递。',
+  'it is not held by this task': '卡住它的不是这个任务',
   'set bizType too': '请同时设置 bizType',
   'must be the nextCursor of the previous page': '必须是上一页的 nextCursor',
   'with other content': '内容不同',

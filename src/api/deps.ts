@@ -1,6 +1,6 @@
 import type { ApiKey, listApiKeys, NewKey } from '../db/api-keys.ts'
 import type { listAlarms, listTasks } from '../db/lists.ts'
-import type { OrderingKey, KeyFilter, listOrderingKeys, Passed } from '../db/ordering.ts'
+import type { KeyFilter, listOrderingKeys, Passed } from '../db/ordering.ts'
 import type { SetLimits } from '../db/cluster.ts'
 import type { DeliveryFilter, TaskFilter } from '../db/search.ts'
 import type { Counted, Selection } from '../db/operations.ts'
@@ -14,7 +14,7 @@ import type { TaskView } from '../db/views.ts'
 import type { AcceptResult, TaskRequest } from '../delivery/accept.ts'
 import type { dryRun } from '../delivery/dry-run.ts'
 import type { NotEnded } from '../delivery/half.ts'
-import type { PushRequest, RedeliverRequest, SettleRequest } from '../delivery/operate.ts'
+import type { PushRequest, RedeliverRequest, ReleaseRequest, SettleRequest } from '../delivery/operate.ts'
 import type { ReceiptRequest, ReceiveResult } from '../delivery/receive.ts'
 import type { RefusalBy } from '../delivery/handler-refusal.ts'
 import type { ChangeWatcher } from '../delivery/watch-changes.ts'
@@ -93,7 +93,7 @@ export interface ApiDeps {
   listDownstreams(): Promise<readonly { name: string }[]>
   listOrderingKeys(filter: KeyFilter): ReturnType<typeof listOrderingKeys>
   /** Returns the task that held the key. */
-  release(key: OrderingKey, who: Actor): Promise<Passed | 'not_held' | 'not_found'>
+  release(request: ReleaseRequest, who: Actor): Promise<Passed | 'not_held' | 'not_found'>
   /** False: no such downstream. Repeating it is harmless. */
   pause(name: string, who: Actor): Promise<boolean>
   resume(name: string, who: Actor): Promise<boolean>

@@ -79,6 +79,11 @@ export const settleExamples = {
   }
 }
 
+export const releaseExamples = {
+  'The task at the head': { value: { taskNo: 'order-A-1001' } },
+  'Whichever is at the head': { value: {} }
+}
+
 export const redeliverAllExamples = {
   'How many would it be': { value: { filter: { downstream: 'warehouse' }, dryRun: true } },
   'What one downstream refused with 503': {

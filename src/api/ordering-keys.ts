@@ -1,13 +1,26 @@
-import { keyed, keysAnswer, refusals, releasedAnswer } from './responses.ts'
+import { z } from 'zod'
+import { fitOptional } from './body.ts'
+import { releaseExamples } from './examples.ts'
+import { keyed, keysAnswer, refusals, releasedAnswer, unreadable } from './responses.ts'
 import { callerOf, mayUse } from './auth.ts'
 import type { ApiDeps } from './deps.ts'
 import { mayChangeDownstream, requireDownstream } from './access.ts'
 import { badCursor, keyQuery } from './queries.ts'
-import { isDownstream, isOrderingKey, keyParams } from './requests.ts'
+import { isDownstream, isOrderingKey, keyParams, taskNo } from './requests.ts'
 import type { OrderingKey } from '../db/ordering.ts'
 import type { App } from './typed.ts'
 import { Problem } from '../runtime/errors.ts'
 import { defined } from '../domain/optional-members.ts'
+
+const releaseBody = z
+  .strictObject({
+    taskNo: taskNo
+      .optional()
+      .describe(
+        'The task that you saw at the head. Another one is not passed: 409 KEY_NOT_HELD. Default: the task at the head.'
+      )
+  })
+  .optional()
 
 export function orderingKeyRoutes(app: App, deps: ApiDeps): void {
   app.get(
@@ -51,9 +64,17 @@ export function orderingKeyRoutes(app: App, deps: ApiDeps): void {
         operationId: 'releaseKey',
         description: 'The failed delivery loses its place. A later redelivery runs in parallel.',
         params: keyParams,
+        body: releaseBody.meta({ 'x-examples': releaseExamples }),
         response: {
           200: releasedAnswer,
-          ...refusals('KEY_NOT_FOUND', 'KEY_NOT_HELD', 'CODE_FORBIDDEN', 'CROSS_ORIGIN', ...keyed)
+          ...refusals(
+            'KEY_NOT_FOUND',
+            'KEY_NOT_HELD',
+            'CODE_FORBIDDEN',
+            'CROSS_ORIGIN',
+            ...unreadable,
+            ...keyed
+          )
         }
       }
     },
@@ -62,9 +83,11 @@ export function orderingKeyRoutes(app: App, deps: ApiDeps): void {
       const caller = callerOf(request)
       if (!isOrderingKey(orderingKey)) throw new Problem('KEY_NOT_FOUND')
       requireDownstream(downstream, caller, deps.handlers, 'KEY_NOT_FOUND')
-      const passed = await deps.release({ downstream, orderingKey }, caller)
+      const seen = fitOptional(releaseBody, request.body) ?? {}
+      const passed = await deps.release({ downstream, orderingKey, ...defined(seen) }, caller)
       if (passed === 'not_found') throw new Problem('KEY_NOT_FOUND')
-      if (passed === 'not_held') throw new Problem('KEY_NOT_HELD')
+      if (passed === 'not_held')
+        throw new Problem('KEY_NOT_HELD', seen.taskNo && 'it is not held by this task')
       const { taskNo, messageCode } = passed
       const shown = mayUse(caller, messageCode) ? { taskNo } : {}
       return { downstream, orderingKey, ...shown }

@@ -79,26 +79,30 @@ export async function findPromotions(
       select * from promotion p
       where p.downstream = any(${textArray(known)}::text[]) or not exists (
         select from ordering o
-        where o.downstream = p.downstream and o.ordering_key = p.ordering_key and ${headStatus(sql)} = 2
+        where o.downstream = p.downstream and o.ordering_key = p.ordering_key
+          and (select h.status from (${headOf(sql)}) h) = 2
       )
       limit ${limit}
     ) p`
 }
 
-/** The status of the head of a key `o`, as promote() finds it: an ended delivery leaves its place to the next one that has not ended. */
-const headStatus = (sql: Sql) => sql`(
-          select d.status from delivery d
-          where d.downstream = o.downstream and d.ordering_key = o.ordering_key and d.position >= o.head and d.status in (0, 2)
-          order by d.position
-          limit 1
-        )`
+/** The head of a key `o`, as promote() finds it: an ended delivery leaves its place to the next one that has not ended. */
+const headOf = (sql: Sql) => sql`
+      select d.task_id, d.status from delivery d
+      where d.downstream = o.downstream and d.ordering_key = o.ordering_key and d.position >= o.head and d.status in (0, 2)
+      order by d.position
+      limit 1`
 
-/** Is the head of this key FAILED? Also if no process has its handler. null: the key is unknown. */
-export async function isKeyHeld(sql: Sql, { downstream, orderingKey }: OrderingKey): Promise<boolean | null> {
-  const [row] = await sql<{ held: boolean }[]>`
-    select coalesce(${headStatus(sql)} = 2, false) as held from ordering o
+/** The task whose FAILED delivery is the head of this key, also if no process has its handler. null: the key is unknown. */
+export async function readHolder(
+  sql: Sql,
+  { downstream, orderingKey }: OrderingKey
+): Promise<{ taskNo: string | null } | null> {
+  const [row] = await sql<{ taskNo: string | null }[]>`
+    select t.task_no as "taskNo"
+    from ordering o left join lateral (${headOf(sql)}) h on true left join task t on t.id = h.task_id and h.status = 2
     where o.downstream = ${downstream} and o.ordering_key = ${orderingKey}`
-  return row?.held ?? null
+  return row ?? null
 }
 
 /** A FAILED delivery that no longer holds its key. */
@@ -107,11 +111,14 @@ export interface Passed {
   messageCode: string
 }
 
-/** Passes the FAILED delivery that holds a key. null: the key is not held. */
-export async function releaseKey(sql: Sql, { downstream, orderingKey }: OrderingKey): Promise<Passed | null> {
+/** Passes the FAILED delivery of this task. null: it does not hold the key. */
+export async function releaseKey(
+  sql: Sql,
+  { downstream, orderingKey, taskNo }: OrderingKey & { taskNo: string }
+): Promise<Passed | null> {
   const rows = await sql<Passed[]>`
     select t.task_no as "taskNo", t.message_code as "messageCode"
-    from (select release_key(${downstream}, ${orderingKey}) as id offset 0) r join task t on t.id = r.id`
+    from (select release_key(${downstream}, ${orderingKey}, ${taskNo}) as id offset 0) r join task t on t.id = r.id`
   return rows[0] ?? null
 }
 

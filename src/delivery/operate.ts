@@ -1,7 +1,7 @@
 // Actions of operators on one task or one key. Each action rejects with the error of PostgreSQL. It may still take effect.
 import type { TaskView } from '../db/views.ts'
 import { readBrief } from '../db/read-tasks.ts'
-import { isKeyHeld, releaseKey, type OrderingKey, type Passed } from '../db/ordering.ts'
+import { readHolder, releaseKey, type OrderingKey, type Passed } from '../db/ordering.ts'
 import type { Sql } from '../db/pool.ts'
 import { readTaskProgress, type TaskProgress } from '../db/task-progress.ts'
 import { roundLimit, type LoadedHandler } from '../handler/loaded.ts'
@@ -230,16 +230,24 @@ interface ReleaseHeldKeyDeps {
   promote: (keys: readonly OrderingKey[]) => void
 }
 
-/** Releases a key that a FAILED delivery holds. That delivery is then out of order. `audit` is called before a change. */
+/** `taskNo`: the task that the caller saw at the head. Another one is not passed. */
+export interface ReleaseRequest extends OrderingKey {
+  taskNo?: string
+}
+
+/** Releases a key that a FAILED delivery holds. That delivery is then out of order. `audit` is called before a change, with its task. */
 export async function releaseHeldKey(
   { sql, promote }: ReleaseHeldKeyDeps,
-  key: OrderingKey,
-  audit: () => Promise<void>
+  { downstream, orderingKey, taskNo }: ReleaseRequest,
+  audit: (taskNo: string) => Promise<void>
 ): Promise<Passed | 'not_held' | 'not_found'> {
-  const isHeld = await isKeyHeld(sql, key)
-  if (!isHeld) return isHeld === null ? 'not_found' : 'not_held'
-  await audit()
-  const passed = await releaseKey(sql, key)
+  const key = { downstream, orderingKey }
+  const holder = await readHolder(sql, key)
+  if (!holder) return 'not_found'
+  if (holder.taskNo === null || (taskNo !== undefined && taskNo !== holder.taskNo)) return 'not_held'
+  await audit(holder.taskNo)
+  // Another operator may have released it since. The next one that FAILED was not looked at.
+  const passed = await releaseKey(sql, { ...key, taskNo: holder.taskNo })
   promote([key])
   return passed ?? 'not_held'
 }

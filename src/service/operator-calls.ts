@@ -117,12 +117,14 @@ export function operatorCalls(options: OperatorCallsOptions): OperatorCalls {
     listOperations: filter => listOperations(reads, filter),
     listOperationDeliveries: filter => listOperationDeliveries(reads, filter),
     stopOperation: request => stopOperation(sql, request),
-    release: (key, who) =>
-      answered(
-        releaseHeldKey({ sql, promote: options.successors.promote }, key, () =>
-          writeAudit(sql, { who, what: 'key.release', target: `${key.downstream} ${key.orderingKey}` })
+    release(request, who) {
+      const target = `${request.downstream} ${request.orderingKey}`
+      return answered(
+        releaseHeldKey({ sql, promote: options.successors.promote }, request, taskNo =>
+          writeAudit(sql, { who, what: 'key.release', target, detail: { taskNo } })
         )
-      ),
+      )
+    },
     async pause(name, who) {
       if (!(await isKnown(reads, registry, name))) return false
       await pause(sql, name, who)

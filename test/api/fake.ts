@@ -287,7 +287,8 @@ export function fakeService() {
           },
     listAlarms: async filter => (filter.cursor === 'nonsense' ? 'bad_cursor' : { alarms: [] }),
     listOrderingKeys: async () => ({ keys: [] }),
-    release: async ({ downstream, orderingKey }, who) => {
+    release: async ({ downstream, orderingKey, taskNo = 'order-A-1' }, who) => {
+      if (taskNo !== 'order-A-1') return 'not_held'
       audits.push({ who: who.name, what: 'key.release', target: `${downstream} ${orderingKey}` })
       return { taskNo: 'order-A-1', messageCode: 'order.paid' }
     },

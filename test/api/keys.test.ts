@@ -114,6 +114,22 @@ t.test('a key is released by its path, whatever characters it has', async t => {
   t.equal(audits.length, 3)
 })
 
+t.test('a key is released of the task that its operator saw at the head', async t => {
+  const { app, audits } = await api(t)
+  const release = async (payload: object) => {
+    const answer = await app.inject({ method: 'POST', url: '/keys/warehouse/order-42/release', payload })
+    return { status: answer.statusCode, ...answer.json<object>() }
+  }
+  t.match(await release({ taskNo: 'order-A-2' }), {
+    status: 409,
+    code: 'KEY_NOT_HELD',
+    detail: 'it is not held by this task'
+  })
+  t.match(await release({ taskNo: 'order A' }), { status: 422, code: 'INVALID', pointer: '/taskNo' })
+  t.equal(audits.length, 0)
+  t.match(await release({ taskNo: 'order-A-1' }), { status: 200, taskNo: 'order-A-1' })
+})
+
 t.test('the list of keys goes by what is asked for, and a cursor that is none is refused', async t => {
   const filters: object[] = []
   const last = { downstream: 'warehouse', orderingKey: 'b/ä' }

@@ -97,7 +97,9 @@ t.test('every example of a body works as it stands', async t => {
             .replace('{taskNo}', 'order-A-1001')
             .replace('{name}', 'warehouse')
             .replace('{messageCode}', 'order.paid')
-            .replace('{fingerprint}', '0123456789abcdef'),
+            .replace('{fingerprint}', '0123456789abcdef')
+            .replace('{downstream}', 'warehouse')
+            .replace('{key}', 'order-7'),
           payload: JSON.stringify(value),
           headers: { 'content-type': 'application/json', 'ackbox-callback-token': 'good' }
         })

@@ -7,6 +7,7 @@ import type { Move } from '../../src/domain/transitions.ts'
 import { taskRequest } from '../support/task-request.ts'
 import { testDb } from '../support/postgres.ts'
 import { setup, type Story } from '../support/setup.ts'
+import { until } from '../support/until.ts'
 
 t.setTimeout(600_000)
 
@@ -183,6 +184,38 @@ const openAlarms = async ({ sql }: Story): Promise<string[]> =>
       select kind || ' ' || task_no as text from alarm join task on id = task_id where resolved_at is null order by 1`
   ).map(({ text }) => text)
 
+const expires = async (story: Story, taskNo: string, attempt: number): Promise<Move> => ({
+  taskId: await idOf(story, taskNo),
+  downstream: 'warehouse',
+  attempt,
+  name: 'fail',
+  reason: 'EXPIRED'
+})
+
+t.test('two who release a key pass the head that both saw, and not the next one, which nobody saw', async t => {
+  const [one, other] = await two(t, 'hold')
+  const { sql } = one
+  await one.accept.many(['a', 'b', 'c'].map(taskNo => taskRequest({ taskNo, orderingKey: 'k' })))
+  await applyMoves(sql, [{ move: await expires(one, 'a', 1) }, { move: await expires(one, 'b', 0) }])
+  t.equal(await one.release('k', 'b'), 'not_held', 'it is not at the head')
+  t.equal(await one.release('k', 'nobody'), 'not_held')
+  const waiting = await sql.begin(async tx => {
+    // As a process of an earlier version does.
+    await tx`select release_key('warehouse', 'k')`
+    const late = [other.release('k'), other.release('k', 'a')]
+    await until('both wait for the key', async () => {
+      const locked = await sql`
+        select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`
+      return locked.length === late.length
+    })
+    return { late }
+  })
+  t.same(await Promise.all(waiting.late), ['not_held', 'not_held'])
+  t.match(await one.read('a'), { deliveries: [{ status: 'FAILED', outOfOrder: true }] })
+  t.notMatch(await one.read('b'), { deliveries: [{ outOfOrder: true }] })
+  t.match(await other.release('k', 'b'), { taskNo: 'b' })
+})
+
 t.test(
   'a key whose downstream no process knows any more is released, one FAILED after the other',
   async t => {
@@ -190,14 +223,7 @@ t.test(
     gone.queue.mode = 'hold'
     await gone.accept.many(['a', 'b', 'c'].map(taskNo => taskRequest({ taskNo, orderingKey: 'k' })))
     // Their process died before it looked at the key.
-    const fail = async (taskNo: string, attempt: number): Promise<Move> => ({
-      taskId: await idOf(gone, taskNo),
-      downstream: 'warehouse',
-      attempt,
-      name: 'fail',
-      reason: 'EXPIRED'
-    })
-    await applyMoves(gone.sql, [{ move: await fail('a', 1) }, { move: await fail('b', 0) }])
+    await applyMoves(gone.sql, [{ move: await expires(gone, 'a', 1) }, { move: await expires(gone, 'b', 0) }])
     const sweep = async (): Promise<void> => {
       await stranger.around.refresh()
       await stranger.succession.sweep()

@@ -111,7 +111,7 @@ t.test('what the dashboard asks before it changes something', async t => {
       return (body['keys'] as object[]).length === 1
     })
     await goTo('held')
-    t.equal(await asked(/^Release$/), 'Release: order-7 · plain')
+    t.equal(await asked(/^Release$/), 'Release: order-7 · plain · key-1')
     t.equal(await asked(/^Skip$/), 'Skip: key-1 · plain')
     t.equal(await asked(/^Remove$/), 'Remove: rejected-1')
   })

@@ -102,7 +102,7 @@ export interface Story {
   redeliver(taskNo: string, more?: { force?: boolean; downstream?: string }): ReturnType<typeof redeliver>
   remove(taskNo: string): ReturnType<typeof remove>
   /** Releases a key of `warehouse`. */
-  release(orderingKey: string): ReturnType<typeof releaseHeldKey>
+  release(orderingKey: string, seen?: string): ReturnType<typeof releaseHeldKey>
   /** One pass of a new dispatcher, until all its work is done. `dead`: owners that it has declared dead. */
   dispatch(dead?: readonly DeadOwner[]): Promise<void>
   /** A dispatcher that runs until the test ends. */
@@ -355,10 +355,10 @@ export async function setup(t: Test, options: SetupOptions = {}): Promise<Story>
       ),
     remove: taskNo =>
       remove({ sql, complete: record, cancelled: stopped }, taskNo, { name: 'operator' }, async () => {}),
-    release: orderingKey =>
+    release: (orderingKey, seen) =>
       releaseHeldKey(
         { sql, promote: succession.promote },
-        { downstream: 'warehouse', orderingKey },
+        { downstream: 'warehouse', orderingKey, ...(seen === undefined ? {} : { taskNo: seen }) },
         async () => {}
       ),
     async dispatch(dead = []) {

@@ -175,9 +175,9 @@ function Release({ row, reload }: { row: HeldKey; reload: () => Promise<void> })
   return (
     <AskAct
       name={words.release}
-      about={`${row.orderingKey} · ${row.downstream}`}
+      about={[row.orderingKey, row.downstream, row.head?.taskNo].filter(Boolean).join(' · ')}
       sure={words.sureRelease}
-      run={() => post(path).then(reload)}
+      run={() => post(path, row.head ? { taskNo: row.head.taskNo } : {}).then(reload)}
     />
   )
 }
