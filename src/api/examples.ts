@@ -76,6 +76,9 @@ export const settleExamples = {
   'Mended by hand': { value: { status: 'HANDLED', reason: 'booked by hand in the warehouse' } },
   'Not wanted any more': {
     value: { status: 'DELETED', reason: 'the order was cancelled', downstream: 'warehouse' }
+  },
+  'Only if it is still FAILED': {
+    value: { status: 'DELETED', reason: 'the order was cancelled', from: { warehouse: 'FAILED' } }
   }
 }
 

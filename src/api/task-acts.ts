@@ -25,7 +25,13 @@ const settleBody = z.strictObject({
     // oxlint-disable-next-line eslint/no-control-regex -- PostgreSQL's text cannot hold U+0000
     .regex(/^[^\u0000]*$/, 'must not contain U+0000')
     .describe('Your reason, for the audit.'),
-  downstream: only
+  downstream: only,
+  from: z
+    .record(downstream, z.enum(['SENDING', 'FAILED']))
+    .optional()
+    .describe(
+      'By downstream, the status that you saw. Only these deliveries change, each only if it still has this status. Default: all that are open or FAILED.'
+    )
 })
 
 export function taskActRoutes(app: App, deps: ApiDeps): void {
@@ -155,19 +161,27 @@ export function taskActRoutes(app: App, deps: ApiDeps): void {
     async (request, reply) => {
       const taskNo = checkedTaskNo(request.params)
       const who = await actorOn(deps, callerOf(request), taskNo)
-      const { downstream, ...settlement } = fit(settleBody, readBody(request.body, 'plain').value)
-      const task = await deps.settle({ taskNo, who, ...settlement, ...defined({ downstream }) })
-      if (task === 'nothing') await knownDownstream(taskNo, downstream)
+      const settlement = fit(settleBody, readBody(request.body, 'plain').value)
+      const task = await deps.settle({ taskNo, who, ...defined(settlement) })
+      if (task === 'nothing') {
+        await knownDownstream(taskNo, settlement.downstream)
+        for (const name of Object.keys(settlement.from ?? {}))
+          await knownDownstream(taskNo, name, `/from/${name}`)
+      }
       return sendTask(request, reply, acted(task, 'NOTHING_TO_SETTLE'))
     }
   )
 
   /** Refuses a downstream to which the task has no delivery: the name is wrong, not the time of the call. */
-  async function knownDownstream(taskNo: string, name: string | undefined): Promise<void> {
+  async function knownDownstream(
+    taskNo: string,
+    name: string | undefined,
+    pointer = '/downstream'
+  ): Promise<void> {
     if (name === undefined) return
     const task = await deps.readTask(taskNo)
     if (task && task.deliveries.every(one => one.downstream !== name))
-      throw new Problem('DOWNSTREAM_NOT_FOUND', 'The task has no delivery to it.', { pointer: '/downstream' })
+      throw new Problem('DOWNSTREAM_NOT_FOUND', 'The task has no delivery to it.', { pointer })
   }
 }
 

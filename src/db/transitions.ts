@@ -266,8 +266,12 @@ function failureOf({ move, attempt, receipt }: Completion & { move: Move }) {
 
 const sendingBits = stateBits(phases)
 const inFlightBit = stateBits(['IN_FLIGHT'])
-const fromBits = ({ name, sending, inFlight }: Move): number =>
-  effects[name].fromBits & (sending ? sendingBits : ~0) & (inFlight ? inFlightBit : ~0)
+const failedBit = stateBits(['FAILED'])
+const fromBits = ({ name, sending, inFlight, failed }: Move): number =>
+  effects[name].fromBits &
+  (sending ? sendingBits : ~0) &
+  (inFlight ? inFlightBit : ~0) &
+  (failed ? failedBit : ~0)
 
 const hasMove = <T extends Completion>(one: T): one is T & { move: Move } => one.move !== null
 const hasAttempt = <T extends Completion>(one: T): one is T & { attempt: AttemptRow } =>

@@ -148,10 +148,12 @@ interface SettleDeps {
   cancelled: Cancelled
 }
 
+/** `from`: only these deliveries, by downstream, each only while it has this status. */
 export interface SettleRequest {
   taskNo: string
   downstream?: string
   status: 'HANDLED' | 'DELETED'
+  from?: Readonly<Record<string, 'SENDING' | 'FAILED'>>
   who: Actor
 }
 
@@ -161,10 +163,16 @@ export const settle = (
   request: SettleRequest,
   audit: WriteAudit
 ): Promise<TaskView | 'not_found' | 'nothing' | 'prepared'> =>
-  end(deps, request, audit, ['SENDING', 'FAILED'], key =>
-    request.status === 'HANDLED'
-      ? { ...key, name: 'settle', handledBy: 'operator' }
-      : { ...key, name: 'delete', reason: 'DELETED' }
+  end(
+    deps,
+    request,
+    audit,
+    ({ downstream, status }) =>
+      request.from ? request.from[downstream] === status : status === 'SENDING' || status === 'FAILED',
+    key =>
+      request.status === 'HANDLED'
+        ? { ...key, name: 'settle', handledBy: 'operator' }
+        : { ...key, name: 'delete', reason: 'DELETED' }
   )
 
 /** Stops the SENDING deliveries of a task. */
@@ -174,14 +182,20 @@ export const remove = (
   who: Actor,
   audit: WriteAudit
 ): Promise<TaskView | 'not_found' | 'nothing' | 'prepared'> =>
-  end(deps, { taskNo, who }, audit, ['SENDING'], key => ({ ...key, name: 'delete', reason: 'DELETED' }))
+  end(
+    deps,
+    { taskNo, who },
+    audit,
+    ({ status }) => status === 'SENDING',
+    key => ({ ...key, name: 'delete', reason: 'DELETED' })
+  )
 
 /** A request in flight cannot be stopped, but its outcome changes nothing. */
 async function end(
   { sql, complete, cancelled }: SettleDeps,
   request: { taskNo: string; downstream?: string; who: Actor },
   audit: WriteAudit,
-  from: readonly Status[],
+  isWanted: (part: Parts[number]) => boolean,
   moveOf: (key: Pick<Move, 'taskId' | 'downstream' | 'attempt' | 'orderingKey' | 'by'>) => Move
 ): Promise<TaskView | 'not_found' | 'nothing' | 'prepared'> {
   const { taskNo, downstream, who } = request
@@ -198,11 +212,11 @@ async function end(
       one.status === unknown.get(one.downstream) && one.updatedBy === who.name
     ended += task.deliveries.filter(isOurs).length
     unknown.clear()
-    const parts = scoped(task.deliveries, downstream).filter(one => from.includes(one.status))
+    const parts = scoped(task.deliveries, downstream).filter(isWanted)
     const planned = parts.map(({ downstream: name, attempt, orderingKey, status }): Move => {
       const move = moveOf({ taskId: task.id, downstream: name, attempt, orderingKey, by: who.name })
-      // This statement would not see the alarm of a delivery that fails meanwhile: the next turn does.
-      return status === 'SENDING' ? { ...move, sending: true } : move
+      // Of one that fails meanwhile this statement would not see the alarm: the next turn does. One that is redelivered may not be wanted.
+      return status === 'SENDING' ? { ...move, sending: true } : { ...move, failed: true }
     })
     if (parts.length > 0 && !isWritten) {
       await auditMoves(audit, parts, planned)

@@ -213,6 +213,8 @@ export interface Move {
   orderingKey?: string | null
   /** Only if the delivery is still SENDING, as it was when it was read. */
   sending?: true
+  /** Only if the delivery is still FAILED, as it was when it was read. */
+  failed?: true
   /** Only while its deliverBefore has not passed. */
   timely?: true
   /** Only while it is IN_FLIGHT: after a delivery was taken back, the result of its worker changes nothing. */

@@ -243,6 +243,10 @@ t.test('an act on a downstream that the task does not have names the mistake', a
     t.match(await post(`/tasks/m1/${act}`, { ...body, downstream: 'warehouse' }), { status: 409 }, act)
     t.match(await post(`/tasks/m1/${act}`, body), { status: 409 }, act)
   }
+  const settle = (from: object) => post('/tasks/m1/settle', { status: 'HANDLED', reason: 'by hand', from })
+  t.match(await settle({ warehose: 'FAILED' }), { status: 404, pointer: '/from/warehose' })
+  t.match(await settle({ warehouse: 'FAILED' }), { status: 409, code: 'NOTHING_TO_SETTLE' })
+  t.match(await settle({ warehouse: 'HANDLED' }), { status: 422, pointer: '/from/warehouse' })
 })
 
 t.test('a query is refused in words that say what to change', async t => {

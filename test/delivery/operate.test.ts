@@ -163,6 +163,34 @@ t.test('one downstream of several is settled alone', async t => {
   })
 })
 
+t.test('only what still stands as its operator saw it is settled', async t => {
+  const story = await setup(t, { downstreams: { points: {}, warehouse: {} } })
+  const { post, quiet, downstream, delivery, redeliver, sql, record } = story
+  downstream.usual = failed
+  const taskNo = await post({ retryTimes: 1 })
+  await quiet()
+  const acts: object[] = []
+  const settleSeen = (from: Record<string, 'FAILED' | 'SENDING'>, meanwhile = async () => {}) =>
+    settle(
+      { sql, complete: record, cancelled: cancelled() },
+      { taskNo, status: 'DELETED', from, who: { name: who } },
+      async before => {
+        acts.push(before)
+        await meanwhile()
+      }
+    )
+  const seen = { warehouse: 'FAILED' } as const
+  const meanwhile = async () => void (await redeliver(taskNo, { downstream: 'warehouse' }))
+  t.equal(await settleSeen(seen, meanwhile), 'nothing', 'it is redelivered at the last moment')
+  t.match(await delivery(taskNo), { status: 'SENDING', phase: 'WAITING' })
+  t.equal(await settleSeen(seen), 'nothing', 'it is redelivered already')
+  t.equal(await settleSeen({ points: 'SENDING' }), 'nothing')
+  t.match(await settleSeen({ warehouse: 'SENDING' }), { status: 'FAILED' })
+  t.match(await delivery(taskNo), { status: 'DELETED' })
+  t.match(await delivery(taskNo, 'points'), { status: 'FAILED' }, 'it was not named')
+  t.same(acts, [{ warehouse: 'FAILED' }, { warehouse: 'SENDING' }])
+})
+
 t.test('a connection that breaks after the commit hides no act from its operator', async t => {
   const pool = losingPool((await testDb(t, { max: 8 })).sql)
   const story = await setup(t, { sql: pool.sql })

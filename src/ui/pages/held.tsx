@@ -204,7 +204,11 @@ function Skip({
           danger: true,
           run: async reason => {
             const path = `/tasks/${encodeURIComponent(head.taskNo)}/settle`
-            await post(path, { status: 'DELETED', downstream, reason: `${reason} (${orderingKey})` })
+            await post(path, {
+              status: 'DELETED',
+              reason: `${reason} (${orderingKey})`,
+              from: { [downstream]: 'FAILED' }
+            })
             await reload()
           }
         })

@@ -4,11 +4,11 @@ import { Status } from '../parts.tsx'
 import type { Delivery, Task } from '../shapes.ts'
 import { may, texts } from '../state.ts'
 
-/** The deliveries that settle changes: all that are FAILED or SENDING. */
+/** The deliveries that are FAILED or SENDING. */
 const openOf = ({ deliveries }: Task): Delivery[] =>
   deliveries.filter(one => one.status === 'FAILED' || one.status === 'SENDING')
 
-/** Asks before a settle, with a list of the changed deliveries. With a `downstream`, only its delivery changes. */
+/** Asks before a settle of these deliveries, and shows each with its status. One that has another status by then stays as it is. */
 export function askSettle(
   { taskNo }: Task,
   changed: readonly Delivery[],
@@ -36,7 +36,7 @@ export function askSettle(
       await post(`/tasks/${encodeURIComponent(taskNo)}/settle`, {
         status: 'HANDLED',
         reason,
-        ...(downstream === undefined ? {} : { downstream })
+        from: Object.fromEntries(changed.map(one => [one.downstream, one.status]))
       })
       await reload()
     }
