@@ -171,7 +171,11 @@ t.test('the session of a page that stays open', async t => {
     await keyName.fill('next')
     await page.getByRole('button', { name: 'Make a key' }).click()
     await page.locator('pre', { hasText: 'ack_' }).nth(1).waitFor()
-    t.match(await page.locator('section[role=status]').innerText(), /next\s+ack_.*twice\s+ack_/s)
+    const made = page.locator('section[role=status]')
+    t.match(await made.innerText(), /next key_\w+\s+ack_.*twice key_\w+\s+ack_/s)
+    const [row] = await sql<{ id: string }[]>`select id from api_key where name = 'next'`
+    t.match(await made.innerText(), `next ${row?.id}`, 'the id that the audit shows')
+    await page.getByRole('button', { name: `Revoke: next · ${row?.id}`, exact: true }).waitFor()
   })
 
   await t.test('a key of some messageCodes is told that the keys that it makes have the same', async t => {

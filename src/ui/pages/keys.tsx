@@ -24,9 +24,9 @@ export function KeysPage() {
       {made.length === 0 ? null : (
         <section class="card" role="status">
           <p>{words.once}</p>
-          {made.map(({ name, key }) => (
-            <div key={key}>
-              <b>{name}</b>
+          {made.map(({ id, name, key }) => (
+            <div key={id}>
+              <b>{name}</b> <span class="quiet">{id}</span>
               <pre tabIndex={0}>{key}</pre>
               <Act run={() => copy(key)} label={`${texts.value.common.copy}: ${name}`}>
                 {texts.value.common.copy}
@@ -48,7 +48,16 @@ export function KeysPage() {
             rows={apiKeys}
             keyOf={row => row.id}
             columns={[
-              { name: words.name, head: true, cell: row => <b>{row.name}</b> },
+              {
+                name: words.name,
+                head: true,
+                // Several keys may have one name. The audit names the key by its id.
+                cell: row => (
+                  <>
+                    <b>{row.name}</b> <span class="quiet">{row.id}</span>
+                  </>
+                )
+              },
               { name: words.scopes, cell: row => row.scopes.join(' ') },
               { name: words.codes, cell: row => row.messageCodes?.join(' ') ?? words.all },
               { name: words.made, cell: row => <Time at={row.createdAt} /> },
@@ -63,7 +72,7 @@ export function KeysPage() {
                     <AskAct
                       kind="danger"
                       name={words.revoke}
-                      about={row.name}
+                      about={`${row.name} · ${row.id}`}
                       sure={words.sureRevoke}
                       run={() => remove(`/api-keys/${encodeURIComponent(row.id)}`).then(loaded.reload)}
                     />
@@ -78,6 +87,7 @@ export function KeysPage() {
 }
 
 interface Made {
+  id: string
   name: string
   key: string
 }
@@ -98,9 +108,9 @@ function Make({ made }: { made: (one: Made) => void }) {
     const messageCodes = codes.split(/[\s,]+/).filter(Boolean)
     const wanted = { name, scopes, ...(messageCodes.length === 0 ? {} : { messageCodes }) }
     try {
-      const { key } = await post<{ key: string }>('/api-keys', wanted)
+      const { id, key } = await post<{ id: string; key: string }>('/api-keys', wanted)
       setName('')
-      made({ name, key })
+      made({ id, name, key })
     } catch (error) {
       say((error as Error).message, true)
     }
