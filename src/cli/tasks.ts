@@ -5,9 +5,10 @@ import { commandLine } from '../runtime/package.ts'
 import type { TaskView } from '../db/views.ts'
 import { readDemoKey } from '../demo/key.ts'
 import { environment } from '../service/config.ts'
-import { printable, readKey, readUrl, UsageError } from './arguments.ts'
+import { readKey, readUrl, UsageError } from './arguments.ts'
 import { openClient, type Client } from './client.ts'
 import { checkArguments, placeOf, readArguments, type Given } from './tasks/arguments.ts'
+import { showOperation, showTask, showTasks, type Operation, type TaskPage } from './tasks/show.ts'
 import { sleep } from '../runtime/repeat.ts'
 import { messageOf } from '../runtime/errors.ts'
 
@@ -26,15 +27,6 @@ Filters: --status FAILED  --code order.paid  --scene vip  --downstream warehouse
   --key KEY   API key with the scopes ops:read and ops:write (default ACKBOX_KEY, else the key that DEMO=on keeps)
   --json      prints the answers of the API as they are
 Exit: 0 done, also if nothing matches list or --all · 1 refused, the task has nothing to do, or the redelivery was stopped`
-
-interface Operation {
-  id: string
-  state: string
-  matched: number | string
-  redelivered: number
-  skipped: number
-  deliveries?: Record<string, number>
-}
 
 const pollMs = 500
 const patienceMs = 60_000
@@ -114,11 +106,7 @@ async function perform(
       const query = new URLSearchParams(filterOf(given))
       if (given.status !== undefined) query.set('status', given.status)
       if (given.limit !== undefined) query.set('limit', given.limit)
-      const page = await ask<{ tasks: TaskView[]; nextCursor?: string; partial?: true }>(
-        'GET',
-        `/tasks?${query.toString()}`
-      )
-      return print(page, listTasks)
+      return print(await ask<TaskPage>('GET', `/tasks?${query.toString()}`), showTasks)
     }
     case 'show':
       return print(await ask<TaskView>('GET', taskPath), showTask)
@@ -235,61 +223,3 @@ function timeOf(option: string, text: string | undefined): string | undefined {
   if (at < 0) throw new UsageError(`${option} ${text} is before 1970`)
   return new Date(at).toISOString()
 }
-
-function listTasks({
-  tasks,
-  nextCursor,
-  partial
-}: {
-  tasks: TaskView[]
-  nextCursor?: string
-  partial?: true
-}): void {
-  for (const { taskNo, messageCode, status, createdAt, deliveries } of tasks) {
-    const parts = deliveries.map(
-      one =>
-        `${one.downstream} ${one.phase ?? one.status} #${one.attempt}${one.lastReason ? ` (${printable(one.lastReason)})` : ''}`
-    )
-    console.log(`${createdAt}  ${status.padEnd(9)}  ${taskNo}  ${messageCode}  ${parts.join(', ')}`)
-  }
-  if (tasks.length === 0) console.log('No task matches.')
-  if (partial) console.log('Not all tasks were read: narrow --from and --to.')
-  else if (nextCursor !== undefined)
-    console.log('More tasks match: narrow the filters, or raise --limit (at most 200).')
-}
-
-function showTask({ taskNo, messageCode, status, createdAt, deliveries }: TaskView): void {
-  console.log(`${taskNo}  ${messageCode}  ${status}  created ${createdAt}`)
-  for (const one of deliveries) {
-    const words = [
-      one.phase ?? '',
-      one.reason ?? '',
-      one.nextActionAt === undefined ? '' : `next ${one.nextActionAt}`,
-      one.updatedBy === undefined ? '' : `by ${one.updatedBy}`
-    ]
-    console.log(`  ${one.downstream}  ${one.status}  ${words.filter(Boolean).join('  ')}`)
-    if (one.waitingFor) console.log(`    ${printable(one.waitingFor.text.en)}`)
-    if (one.attemptsTotal !== undefined)
-      console.log(`    the newest ${one.attempts?.length} of ${one.attemptsTotal} attempts`)
-    for (const { attempt, outcome, status: code, reason, answer, ms, startedAt } of one.attempts ?? []) {
-      console.log(
-        `    #${attempt}  ${startedAt}  ${outcome}  ${code ?? ''}  ${printable(reason ?? '')}  ${ms} ms`
-      )
-      if (outcome !== 'delivered' && answer) console.log(`      ${printable(answer.slice(0, mostShown))}`)
-    }
-    if (one.receiptsTotal !== undefined)
-      console.log(`    the newest ${one.receipts?.length} of ${one.receiptsTotal} receipts`)
-    for (const { attempt, result, reason, createdAt: at } of one.receipts ?? [])
-      console.log(`    receipt of #${attempt}  ${at}  ${result}  ${printable(reason ?? '')}`)
-  }
-}
-
-function showOperation({ id, state, redelivered, skipped, deliveries = {} }: Operation): void {
-  const now = Object.entries(deliveries).map(([status, count]) => `${count} ${status}`)
-  console.log(
-    `Operation ${id} is ${state}: ${redelivered} redelivered, ${skipped} skipped; now ${now.join(', ') || 'none'}`
-  )
-}
-
-/** The most characters of an answer. GET /tasks/{taskNo} returns all that is stored. */
-const mostShown = 200
