@@ -150,7 +150,12 @@ t.test(
       [503, { code: 'UNAVAILABLE', title: 'The service cannot take this now' }],
       [200, { ...operation, state: 'DONE' }]
     ]
-    t.match(await tasks(url, 'redeliver', '--all', '--code', 'order.paid'), { code: 0, out: /DONE/ })
+    t.match(await tasks(url, 'redeliver', '--all', '--code', 'order.paid'), { code: 0, out: /DONE: .*\n$/ })
+    answers = [[200, { ...operation, matched: 5, skipped: 1, state: 'DONE' }]]
+    t.match(await tasks(url, 'redeliver', '--all', '--code', 'order.paid'), {
+      code: 0,
+      out: /DONE: 2 redelivered, 1 skipped; now none\n2 were no longer FAILED when their turn came\n$/
+    })
     answers = [[200, { ...operation, state: 'STOPPED' }]]
     t.match(await tasks(url, 'redeliver', '--all', '--code', 'order.paid'), { code: 1, out: /STOPPED/ })
     answers = [[401, { code: 'UNAUTHORIZED', title: 'A valid API key is required' }]]

@@ -60,9 +60,11 @@ export function showTask({ taskNo, messageCode, status, createdAt, deliveries }:
   }
 }
 
-export function showOperation({ id, state, redelivered, skipped, deliveries = {} }: Operation): void {
+export function showOperation({ id, state, matched, redelivered, skipped, deliveries = {} }: Operation): void {
+  const gone = state === 'DONE' && typeof matched === 'number' ? matched - redelivered - skipped : 0
   const now = Object.entries(deliveries).map(([status, count]) => `${count} ${status}`)
   console.log(
     `Operation ${id} is ${state}: ${redelivered} redelivered, ${skipped} skipped; now ${now.join(', ') || 'none'}`
   )
+  if (gone > 0) console.log(`${gone} were no longer FAILED when their turn came`)
 }

@@ -98,6 +98,7 @@ function Proof({ one }: { one: Operation }) {
   const handled = counts['HANDLED'] ?? 0
   const sending = counts['SENDING'] ?? 0
   const failed = counts['FAILED'] ?? 0
+  const gone = typeof one.matched === 'number' ? one.matched - one.redelivered - one.skipped : 0
   const isAll = one.skipped === 0 && (typeof one.matched === 'string' || one.matched <= one.redelivered)
   const isDone = one.state === 'DONE' && one.redelivered > 0 && isAll
   const isWhole = isDone && handled === one.redelivered
@@ -131,6 +132,7 @@ function Proof({ one }: { one: Operation }) {
       {sending > 0 ? <p>{words.open(sending)}</p> : null}
       {failed > 0 ? <p class="failed">{words.again(failed)}</p> : null}
       {one.skipped > 0 ? <p class="quiet">{words.lost(one.skipped)}</p> : null}
+      {one.state === 'DONE' && gone > 0 ? <p class="quiet">{words.gone(gone)}</p> : null}
     </section>
   )
 }

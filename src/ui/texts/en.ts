@@ -126,6 +126,7 @@ export const en = {
     again: (n: number) => `${n} FAILED again.`,
     lost: (n: number) =>
       `${n} were skipped: already changed by somebody else, or they need force one by one.`,
+    gone: (n: number) => `${n} were no longer FAILED when their turn came.`,
     running: 'Running now',
     list: 'What it took',
     by: 'Asked by'

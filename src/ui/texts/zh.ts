@@ -123,6 +123,7 @@ export const zh: Texts = {
     open: n => `还有 ${n} 个在途。`,
     again: n => `${n} 个再次失败。`,
     lost: n => `${n} 个被跳过：已先被他人改动，或需逐个强制重投。`,
+    gone: n => `${n} 个轮到时已不处于失败状态。`,
     running: '正在进行',
     list: '涉及的投递',
     by: '发起人'
