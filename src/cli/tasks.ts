@@ -12,7 +12,7 @@ import { showOperation, showTask, showTasks, type Operation, type TaskPage } fro
 import { sleep } from '../runtime/repeat.ts'
 import { messageOf } from '../runtime/errors.ts'
 
-export const help = `${commandLine('tasks list')} [filters] [--limit 50]
+export const help = `${commandLine('tasks list')} [filters] [--limit 50] [--cursor TEXT]
 ${commandLine('tasks show TASKNO')}
 ${commandLine('tasks push TASKNO')} [--downstream NAME]            delivers now instead of waiting for the next try
 ${commandLine('tasks settle TASKNO HANDLED|DELETED --reason TEXT')} [--downstream NAME]
@@ -106,6 +106,7 @@ async function perform(
       const query = new URLSearchParams(filterOf(given))
       if (given.status !== undefined) query.set('status', given.status)
       if (given.limit !== undefined) query.set('limit', given.limit)
+      if (given.cursor !== undefined) query.set('cursor', given.cursor)
       return print(await ask<TaskPage>('GET', `/tasks?${query.toString()}`), showTasks)
     }
     case 'show':

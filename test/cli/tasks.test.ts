@@ -118,6 +118,30 @@ t.test('what the API refuses is told by the option that it is about', async t =>
   })
 })
 
+t.test('a list that has not read all says where to go on, and calls nothing none before', async t => {
+  const asked: string[] = []
+  let page: object = {}
+  const server = createServer((request, response) => {
+    asked.push(request.url ?? '')
+    response.writeHead(200, { 'content-type': 'application/json' }).end(JSON.stringify(page))
+  })
+  server.listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  t.teardown(() => server.close())
+  const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`
+  const list = (...args: string[]) => tasks(url, 'list', '--text', 'rare', ...args)
+  page = { tasks: [], nextCursor: 'c-1', partial: true }
+  t.match(await list(), {
+    code: 0,
+    out: 'Not all tasks were read: go on with --cursor c-1, or narrow --from and --to.\n'
+  })
+  page = { tasks: [], nextCursor: 'c-2' }
+  t.match(await list('--cursor', 'c-1'), { out: /^More tasks match: go on with --cursor c-2, / })
+  page = { tasks: [] }
+  t.match(await list('--cursor', 'c-2'), { out: 'No task matches.\n' })
+  t.same(asked, ['/tasks?lastReason=rare', '/tasks?lastReason=rare&cursor=c-1', '/tasks?lastReason=rare&cursor=c-2'])
+})
+
 t.test('a time before 1970 is refused by its option', async t => {
   t.match(await tasks(nobody, 'list', '--from', '999999999d'), {
     code: 1,

@@ -94,6 +94,18 @@ t.test('what an operator finds, and what is offered for it', async t => {
     await page.unroute(isAll)
   })
 
+  await t.test('a search that has not read all does not say that nothing is there', async t => {
+    const isList = (address: URL) => address.pathname === '/tasks'
+    await page.route(isList, route =>
+      route.fulfill({ json: { tasks: [], nextCursor: 'next', partial: true } })
+    )
+    await search('why:rare')
+    await page.locator('main', { hasText: 'Not all rows were searched' }).waitFor()
+    await page.getByRole('button', { name: 'More', exact: true }).waitFor()
+    t.equal(await page.locator('main .empty').count(), 0)
+    await page.unroute(isList)
+  })
+
   await t.test('where too many are FAILED to count what matches, the question says so', async t => {
     const id = '0199a1b2-c3d4-7e5f-8a6b-0123456789ab'
     const of = { id, filter: {}, createdAt: new Date().toISOString(), createdBy: 'ops-1' }

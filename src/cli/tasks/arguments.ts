@@ -16,6 +16,7 @@ const options = {
   from: { type: 'string' },
   to: { type: 'string' },
   limit: { type: 'string' },
+  cursor: { type: 'string' },
   force: { type: 'boolean' },
   all: { type: 'boolean' },
   'dry-run': { type: 'boolean' },
@@ -45,7 +46,7 @@ const filters: readonly Option[] = [
 const everywhere: readonly Option[] = ['json', 'url', 'key']
 
 const taken: Record<string, CommandUsage & { options: readonly Option[] }> = {
-  list: { words: [], options: [...filters, 'limit'] },
+  list: { words: [], options: [...filters, 'limit', 'cursor'] },
   show: { words: ['TASKNO'], options: [] },
   push: { words: ['TASKNO'], options: ['downstream'] },
   settle: { words: ['TASKNO', 'STATUS'], options: ['downstream', 'reason'] },

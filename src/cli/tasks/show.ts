@@ -28,10 +28,14 @@ export function showTasks({ tasks, nextCursor, partial }: TaskPage): void {
     )
     console.log(`${createdAt}  ${status.padEnd(9)}  ${taskNo}  ${messageCode}  ${parts.join(', ')}`)
   }
-  if (tasks.length === 0) console.log('No task matches.')
-  if (partial) console.log('Not all tasks were read: narrow --from and --to.')
-  else if (nextCursor !== undefined)
-    console.log('More tasks match: narrow the filters, or raise --limit (at most 200).')
+  if (nextCursor === undefined) {
+    if (tasks.length === 0) console.log('No task matches.')
+  } else if (partial)
+    console.log(`Not all tasks were read: go on with --cursor ${nextCursor}, or narrow --from and --to.`)
+  else
+    console.log(
+      `More tasks match: go on with --cursor ${nextCursor}, raise --limit (at most 200), or narrow the filters.`
+    )
 }
 
 export function showTask({ taskNo, messageCode, status, createdAt, deliveries }: TaskView): void {

@@ -99,10 +99,12 @@ export function TasksPage() {
       ))}
       {isSearched(parsed) ? (
         <Shown loaded={loaded}>
-          {({ rows }) => (
+          {({ rows, nextCursor }) => (
             <>
               <RedeliverAll rows={rows} filter={redeliverFilter(parsed, now.value)} />
-              <TaskList tasks={rows} reload={loaded.reload} />
+              {rows.length === 0 && nextCursor !== undefined ? null : (
+                <TaskList tasks={rows} reload={loaded.reload} />
+              )}
               <More key={loaded.key} of={loaded} />
             </>
           )}
