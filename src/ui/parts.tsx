@@ -238,11 +238,21 @@ export function spanOr(otherwise: Span): Span {
   return name in spans ? (name as Span) : otherwise
 }
 
-export function SpanChoice({ value, choose }: { value: Span; choose: (value: Span) => void }) {
+export const spanNames = Object.keys(spans) as Span[]
+
+export function SpanChoice<Value extends Span | 'all'>({
+  values,
+  value,
+  choose
+}: {
+  values: readonly Value[]
+  value: Value
+  choose: (value: Value) => void
+}) {
   return (
     <Choice
       label={texts.value.failures.span}
-      values={Object.keys(spans) as Span[]}
+      values={values}
       value={value}
       choose={choose}
       nameOf={one => texts.value.overview.span[one] ?? one}

@@ -5,7 +5,7 @@ import { until } from '../support/until.ts'
 t.test('what an operator finds, and what is offered for it', async t => {
   const on = await failedTasks(t, 2)
   if (!on) return
-  const { page, wrong, url, call } = on
+  const { page, wrong, url, sql, call } = on
   const search = async (q: string) => {
     await page.goto(`${url}/ui/tasks?${new URLSearchParams({ q, lang: 'en' }).toString()}`)
     await page.locator('main h1').waitFor()
@@ -80,6 +80,26 @@ t.test('what an operator finds, and what is offered for it', async t => {
     await page.locator('h1', { hasText: 'Tasks' }).waitFor()
     await page.locator('input[type=search]').press('Enter')
     await page.locator('h1', { hasText: 'order-0' }).waitFor()
+  })
+
+  await t.test('the counts of all that is FAILED lead to it, also if that was long ago', async t => {
+    await sql`update failure set created_at = created_at - interval '40 days'`
+    const group = page.locator('li.group', { hasText: 'of order-#' })
+    await page.goto(`${url}/ui/overview`)
+    await page.locator('dl.numbers div', { hasText: 'FAILED' }).locator('a', { hasText: '4' }).click()
+    await group.waitFor()
+    await group.getByRole('link', { name: 'Show tasks' }).click()
+    await page.locator('tbody tr', { hasText: 'order-0' }).waitFor()
+    t.equal(await group.count(), 1, 'the group is still there')
+    await page.goto(`${url}/ui/overview`)
+    await page.getByRole('link', { name: '4 deliveries are FAILED' }).click()
+    await group.waitFor()
+    await page.goto(`${url}/ui/downstreams`)
+    await page.locator('tr', { hasText: 'plain' }).getByRole('link', { name: '4', exact: true }).click()
+    await group.waitFor()
+    await page.getByRole('button', { name: '30 d' }).click()
+    await page.locator('main .empty').waitFor()
+    await sql`update failure set created_at = created_at + interval '40 days'`
   })
 
   await t.test('failures that were not all read are not called none, nor their last error', async t => {

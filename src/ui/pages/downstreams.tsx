@@ -114,7 +114,7 @@ export function DownstreamsPage() {
               {
                 name: words.failed,
                 right: true,
-                cell: row => count(row.failed, `/ui/failures${query({ downstream: row.name, span: '30d' })}`)
+                cell: row => count(row.failed, `/ui/failures${query({ downstream: row.name, span: 'all' })}`)
               },
               {
                 name: words.hour,

@@ -3,32 +3,45 @@ import { get, post, query } from '../api.ts'
 import { Spark } from '../chart.tsx'
 import { countText, isUncounted, sumOf, type Count } from '../counts.ts'
 import { Act, askLater, AskAct, say } from '../acts.tsx'
-import { Choice, Heading, Link, number, Shown, SpanChoice, spanOr, spans, taskPath, Time } from '../parts.tsx'
+import {
+  Choice,
+  Heading,
+  Link,
+  number,
+  Shown,
+  SpanChoice,
+  spanNames,
+  spanOr,
+  spans,
+  taskPath,
+  Time
+} from '../parts.tsx'
 import { List, listOf, taskColumn } from '../list.tsx'
 import type { Delivery, Failures, Group, Operation } from '../shapes.ts'
 import { useList, useLoaded } from '../loaded.ts'
 import { go, may, now, param, texts } from '../state.ts'
 
 export function FailuresPage() {
-  const span = spanOr('1d')
+  const span = param('span') === 'all' ? 'all' : spanOr('1d')
   const downstream = param('downstream')
   const fingerprint = param('fingerprint')
   const isArchived = param('archived') === 'true'
   const words = texts.value.failures
   const to = (more: Record<string, string | undefined>): string =>
     `/ui/failures${query({ span, downstream, fingerprint, archived: isArchived ? 'true' : undefined, ...more })}`
+  const from = span === 'all' ? new Date(0) : new Date(now.value.getTime() - spans[span] * 1_000)
   const loaded = useLoaded(
     `failures ${span} ${downstream} ${fingerprint} ${isArchived}`,
     () =>
       get<Failures>(
-        `/failures${query({ from: new Date(now.value.getTime() - spans[span] * 1_000).toISOString(), downstream, fingerprint, archived: isArchived ? true : undefined, limit: 200 })}`
+        `/failures${query({ from: from.toISOString(), downstream, fingerprint, archived: isArchived ? true : undefined, limit: 200 })}`
       ),
     { kinds: ['failure', 'audit'], everyMs: 15_000 }
   )
   return (
     <>
       <Heading title={texts.value.pages.failures}>
-        <SpanChoice value={span} choose={one => go(to({ span: one }))} />
+        <SpanChoice values={[...spanNames, 'all']} value={span} choose={one => go(to({ span: one }))} />
         <Choice
           label={words.archived}
           values={['open', 'archived'] as const}
@@ -50,7 +63,12 @@ export function FailuresPage() {
             {failures.length === 0 && !partial ? <p class="quiet empty">{texts.value.common.none}</p> : null}
             <ul class="groups">
               {failures.map(group => (
-                <GroupCard key={group.fingerprint} group={group} reload={loaded.reload} />
+                <GroupCard
+                  key={group.fingerprint}
+                  group={group}
+                  isOfAllTimes={span === 'all'}
+                  reload={loaded.reload}
+                />
               ))}
             </ul>
             {fingerprint === '' ? null : <Deliveries downstream={downstream} fingerprint={fingerprint} />}
@@ -156,7 +174,15 @@ export function askRedeliver(
   return askLater(counted())
 }
 
-function GroupCard({ group, reload }: { group: Group; reload: () => Promise<void> }) {
+function GroupCard({
+  group,
+  isOfAllTimes,
+  reload
+}: {
+  group: Group
+  isOfAllTimes: boolean
+  reload: () => Promise<void>
+}) {
   const words = texts.value.failures
   const {
     fingerprint,
@@ -186,7 +212,7 @@ function GroupCard({ group, reload }: { group: Group; reload: () => Promise<void
       isCounting.current = false
     })
   }
-  const tasks = `/ui/failures${query({ span: '30d', downstream, fingerprint, archived: archived ? 'true' : undefined })}`
+  const tasks = `/ui/failures${query({ span: isOfAllTimes ? 'all' : '30d', downstream, fingerprint, archived: archived ? 'true' : undefined })}`
   return (
     <li
       class="card group row"
@@ -234,7 +260,10 @@ function GroupCard({ group, reload }: { group: Group; reload: () => Promise<void
           </p>
         ) : null}
       </div>
-      <Spark values={histogram} label={`${failures} ${words.times}`} color="failed" />
+      {/* All of its steps but the last would be empty: they begin in 1970. */}
+      {isOfAllTimes ? null : (
+        <Spark values={histogram} label={`${failures} ${words.times}`} color="failed" />
+      )}
       <div class="acts">
         {mayRedeliver ? (
           <Act kind="main" run={redeliver} label={`${words.redeliver}: ${title}`}>

@@ -1,7 +1,7 @@
 import { get, query } from '../api.ts'
 import { Chart } from '../chart.tsx'
 import { sumOf, sumText } from '../counts.ts'
-import { clock, Heading, Link, ms, number, Shown, SpanChoice, spanOr, spans } from '../parts.tsx'
+import { clock, Heading, Link, ms, number, Shown, SpanChoice, spanNames, spanOr, spans } from '../parts.tsx'
 import type { Point, Stats } from '../shapes.ts'
 import { useLoaded } from '../loaded.ts'
 import { go, now, texts } from '../state.ts'
@@ -45,7 +45,7 @@ export function OverviewPage() {
   return (
     <>
       <Heading title={texts.value.pages.overview}>
-        <SpanChoice value={span} choose={one => go(`/ui/overview?span=${one}`)} />
+        <SpanChoice values={spanNames} value={span} choose={one => go(`/ui/overview?span=${one}`)} />
       </Heading>
       <Shown loaded={loaded}>
         {read => <Board {...read} seconds={spans[span]} isOld={loaded.error !== undefined} />}
@@ -88,7 +88,7 @@ function Board({ at, stats, evidence, seconds, isOld }: Read & { seconds: number
           value={sumText(failed)}
           more={`+${number(total?.failed ?? 0)}`}
           wrong={failed.n > 0}
-          to="/ui/failures?span=30d"
+          to="/ui/failures?span=all"
         />
         <Number
           name={words.held}
@@ -204,7 +204,7 @@ function Line({ of }: { of: Wrong }) {
     case 'FAILING':
       return <Link to="/ui/downstreams">{words.isFailing(of.downstream)}</Link>
     case 'FAILED':
-      return <Link to="/ui/failures?span=30d">{words.allFailed(of.count)}</Link>
+      return <Link to="/ui/failures?span=all">{words.allFailed(of.count)}</Link>
     case 'GROUP': {
       const { downstream, failed, reason, status, line } = of.group
       return (
