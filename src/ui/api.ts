@@ -6,10 +6,13 @@ import { language, session, setClock, texts } from './state.ts'
 export class Refusal extends Error {
   readonly code: string
   readonly status: number
-  constructor(status: number, code: string, message: string) {
+  /** When the server asks for the call again. */
+  readonly retryAfterMs: number | undefined
+  constructor(status: number, code: string, message: string, retryAfterMs?: number) {
     super(message)
     this.status = status
     this.code = code
+    this.retryAfterMs = retryAfterMs
   }
 }
 
@@ -58,6 +61,23 @@ async function call(...request: Parameters<typeof send>): Promise<string> {
   }
 }
 
+/** A page reads several answers at once. A key with a limit may get fewer of them in a second. */
+const mostRepeats = 3
+const mostPauseMs = 5_000
+
+/** Sends a GET again that came too early for the limit of its key (429). */
+async function read(path: string): Promise<string> {
+  for (let repeats = 0; ; repeats++) {
+    try {
+      return await call('GET', path)
+    } catch (error) {
+      const { status, retryAfterMs = mostPauseMs } = error as Refusal
+      if (status !== 429 || retryAfterMs > mostPauseMs || repeats === mostRepeats) throw error
+      await new Promise(resolve => setTimeout(resolve, retryAfterMs))
+    }
+  }
+}
+
 async function send(method: string, path: string, body?: unknown, raw?: string): Promise<string> {
   const asked = session.value
   const headers: Record<string, string> = { 'accept-language': language.value }
@@ -93,13 +113,15 @@ async function send(method: string, path: string, body?: unknown, raw?: string):
   if (answer.status === 401 && asked.signedIn && asked.auth && session.value === asked)
     session.value = { ...asked, signedIn: false }
   const words = [problem.title ?? `HTTP ${answer.status}`, problem.detail].filter(Boolean).join(': ')
-  throw new Refusal(answer.status, problem.code ?? String(answer.status), words)
+  const seconds = Number(answer.headers.get('retry-after') ?? Number.NaN)
+  const retryAfterMs = Number.isNaN(seconds) ? undefined : seconds * 1_000
+  throw new Refusal(answer.status, problem.code ?? String(answer.status), words, retryAfterMs)
 }
 
 export const get = async <Answer>(path: string): Promise<Answer> =>
-  JSON.parse(await call('GET', path)) as Answer
+  JSON.parse(await read(path)) as Answer
 /** The unchanged text of the answer: JSON.parse would change the numbers of a body. */
-export const getText = (path: string): Promise<string> => call('GET', path)
+export const getText = (path: string): Promise<string> => read(path)
 export const post = async <Answer>(path: string, body: unknown = {}): Promise<Answer> =>
   JSON.parse(await call('POST', path, body)) as Answer
 export const postText = async <Answer>(path: string, text: string): Promise<Answer> =>

@@ -114,6 +114,35 @@ t.test('what an operator finds, and what is offered for it', async t => {
     await page.unroute(isAll)
   })
 
+  await t.test('a page that reads too much for the limit of its key waits for the rest', async t => {
+    let refused = 0
+    await page.route(/\/nodes$/, async route => {
+      if (refused === 2) return await route.continue()
+      refused++
+      await route.fulfill({ status: 429, headers: { 'retry-after': '1' }, json: { code: 'TOO_MANY_REQUESTS' } })
+    })
+    await page.goto(`${url}/ui/overview`)
+    await page.locator('dl.numbers').waitFor()
+    t.equal(refused, 2)
+    t.equal(await page.locator('[role=alert]').count(), 0)
+    await page.unroute(/\/nodes$/)
+    wrong.splice(0, wrong.length, ...wrong.filter(text => !text.includes('429')))
+  })
+
+  await t.test('downstreams are shown without the last error of one that could not be asked', async t => {
+    const isAll = (address: URL) => address.pathname === '/failures'
+    await page.route(isAll, route =>
+      new URL(route.request().url()).searchParams.has('downstream')
+        ? route.fulfill({ status: 503, json: { code: 'UNAVAILABLE' } })
+        : route.fulfill({ json: { failures: [], partial: true } })
+    )
+    await page.goto(`${url}/ui/downstreams`)
+    await page.locator('tbody tr', { hasText: 'plain' }).waitFor()
+    t.equal(await page.locator('[role=alert]').count(), 0)
+    await page.unroute(isAll)
+    wrong.splice(0, wrong.length, ...wrong.filter(text => !text.includes('503')))
+  })
+
   await t.test('a search that has not read all does not say that nothing is there', async t => {
     const isList = (address: URL) => address.pathname === '/tasks'
     await page.route(isList, route =>

@@ -8,14 +8,23 @@ import { useLoaded } from '../loaded.ts'
 import { may, texts } from '../state.ts'
 import { isFailing, slots } from '../verdict.ts'
 
+interface LastError {
+  text: string
+  at: string
+  taskNo: string
+}
 interface Row extends Downstream {
   /** The counts of the last hour, in steps of five minutes. */
   attempts: number[]
   failedAttempts: number[]
   p99Ms: number | undefined
   isFailing: boolean
-  lastError?: { text: string; at: string; taskNo: string } | undefined
+  lastError: LastError | undefined
 }
+
+/** For more downstreams it would take too long. More at once would go over the limit of a key. */
+const mostAsked = 10
+const askedAtOnce = 3
 
 async function read(): Promise<Row[]> {
   const [{ downstreams }, stats, failures] = await Promise.all([
@@ -28,25 +37,46 @@ async function read(): Promise<Row[]> {
     attempts: slots(stats, one.name, 'attempts'),
     failedAttempts: slots(stats, one.name, 'failedAttempts'),
     p99Ms: stats.series.find(({ downstream }) => downstream === one.name)?.total.p99Ms,
-    isFailing: isFailing(stats, one.name)
+    isFailing: isFailing(stats, one.name),
+    lastError: newest(errorsOf(failures, one.name))
   }))
-  return await Promise.all(rows.map(async row => ({ ...row, lastError: await lastErrorOf(row, failures) })))
+  // The failures of another downstream may have left no room.
+  const isCut = (row: Row): boolean =>
+    failures.partial === true && row.lastError === undefined && sumOf([row.failed]).n > 0
+  const asked = rows.filter(row => row.isFailing || isCut(row)).slice(0, mostAsked)
+  for (let at = 0; at < asked.length; at += askedAtOnce)
+    await Promise.all(
+      asked.slice(at, at + askedAtOnce).map(async row => {
+        // Without it the rest of the page is still worth showing.
+        row.lastError = await askLastError(row, isCut(row)).catch(() => row.lastError)
+      })
+    )
+  return rows
 }
 
-/** The latest error: of a delivery that FAILED in the last 24 hours, or of one that waits for its next attempt. */
-async function lastErrorOf(
-  { name, failed, isFailing }: Row,
-  { failures, partial }: Failures
-): Promise<Row['lastError'] | undefined> {
-  let groups = failures.filter(group => group.downstream === name)
-  // The failures of another downstream may have left no room.
-  if (partial && groups.length === 0 && sumOf([failed]).n > 0)
-    groups = (await get<Failures>(`/failures${query({ downstream: name, limit: 200 })}`)).failures
-  const errors = groups.map(({ lastAt, status, line, reason, example }) => ({
-    text: [status, line ?? texts.value.reason[reason] ?? reason].filter(Boolean).join(' · '),
-    at: lastAt,
-    taskNo: example.taskNo
-  }))
+/** The errors of deliveries that FAILED in the last 24 hours. */
+const errorsOf = ({ failures }: Failures, name: string): LastError[] =>
+  failures
+    .filter(group => group.downstream === name)
+    .map(({ lastAt, status, line, reason, example }) => ({
+      text: [status, line ?? texts.value.reason[reason] ?? reason].filter(Boolean).join(' · '),
+      at: lastAt,
+      taskNo: example.taskNo
+    }))
+
+const newest = (errors: readonly LastError[]): LastError | undefined =>
+  errors.toSorted((a, b) => Date.parse(b.at) - Date.parse(a.at))[0]
+
+/** The latest error: of a delivery that FAILED, or of one that waits for its next attempt. */
+async function askLastError(
+  { name, isFailing, lastError }: Row,
+  isCut: boolean
+): Promise<LastError | undefined> {
+  const errors = lastError ? [lastError] : []
+  if (isCut)
+    errors.push(
+      ...errorsOf(await get<Failures>(`/failures${query({ downstream: name, limit: 200 })}`), name)
+    )
   if (isFailing) {
     const waits = query({ downstream: name, phase: 'WAITING', status: 'SENDING', limit: 1 })
     const { deliveries } = await get<{ deliveries: (Delivery & { taskNo: string })[] }>(`/deliveries${waits}`)
@@ -54,7 +84,7 @@ async function lastErrorOf(
       if (lastReason !== undefined && lastAttemptAt !== undefined)
         errors.push({ text: lastReason, at: lastAttemptAt, taskNo })
   }
-  return errors.toSorted((a, b) => Date.parse(b.at) - Date.parse(a.at))[0]
+  return newest(errors)
 }
 
 export function DownstreamsPage() {
