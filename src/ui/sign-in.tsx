@@ -1,6 +1,6 @@
 // The sign-in form, the choices of language and theme, and the sign-out.
 import { useEffect, useRef, useState } from 'preact/hooks'
-import { post, remove } from './api.ts'
+import { get, post, remove } from './api.ts'
 import { say } from './acts.tsx'
 import { focusNextHeading } from './focus.ts'
 import { Choice, Failed } from './parts.tsx'
@@ -53,6 +53,14 @@ export function SignOut() {
   )
 }
 
+/** A browser drops a Secure cookie that comes over plain http, and says nothing of it. */
+async function signIn(key: string): Promise<Session> {
+  await post<Session>('/session', { key })
+  const read = await get<Session>('/session')
+  if (!read.signedIn) throw new Error(texts.value.signIn.noCookie)
+  return read
+}
+
 export function SignIn({ ended = false }: { ended?: boolean }) {
   const [error, setError] = useState<Error>()
   const [key, setKey] = useState('')
@@ -68,7 +76,7 @@ export function SignIn({ ended = false }: { ended?: boolean }) {
       <form
         onSubmit={event => {
           event.preventDefault()
-          post<Session>('/session', { key: key.trim() }).then(
+          signIn(key.trim()).then(
             signedIn => {
               session.value = signedIn
               focusNextHeading()

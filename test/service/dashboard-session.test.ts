@@ -100,6 +100,25 @@ t.test('the session of a page that stays open', async t => {
     await choose()
   })
 
+  await t.test('a sign-in whose cookie the browser drops says so, and shows no page', async t => {
+    await page.context().clearCookies()
+    await page.goto(`${url}/ui/nodes`)
+    // As it drops a Secure cookie that comes over plain http.
+    await page.route('**/session', async route => {
+      if (route.request().method() !== 'POST') return await route.continue()
+      await route.fulfill({
+        status: 201,
+        json: { signedIn: true, auth: true, version: '1', name: 'ops-1', scopes: ['ops:read'], csrf: 'x' }
+      })
+    })
+    await form.fill(admin)
+    await page.locator('button[type=submit]').click()
+    await page.locator('[role=alert]', { hasText: 'The browser did not keep the cookie' }).waitFor()
+    t.equal(await page.locator('header').count(), 0)
+    t.equal(await page.getByText('The session has ended.').count(), 0)
+    await page.unroute('**/session')
+  })
+
   await t.test('an edited body outlives the end of the session', async t => {
     await signIn(page, url, admin)
     await goTo('task?no=order-1')

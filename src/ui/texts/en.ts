@@ -52,6 +52,7 @@ export const en = {
     ended: 'The session has ended. Sign in with the same key to go on where you were.',
     other: (name: string) => `This browser is now signed in with the key ${name}.`,
     notDone: (name: string) => `Nothing was done: this browser is now signed in with the key ${name}.`,
+    noCookie: 'The browser did not keep the cookie: open this page by https (PUBLIC_URL).',
     note: 'The key is checked once and not kept. The session ends after 12 hours, and with its key.'
   },
   common: {

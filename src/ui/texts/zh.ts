@@ -53,6 +53,7 @@ export const zh: Texts = {
     ended: '会话已结束。用同一个密钥登录，即可从原处继续。',
     other: name => `此浏览器当前以密钥 ${name} 登录。`,
     notDone: name => `操作未执行：此浏览器当前以密钥 ${name} 登录。`,
+    noCookie: '浏览器没有保留 cookie：请用 https 打开本页（PUBLIC_URL）。',
     note: '密钥只校验一次，不会保存。会话 12 小时后结束，密钥吊销时也随之结束。'
   },
   common: {
