@@ -14,7 +14,7 @@ import { demoUrl, readHandlers } from './read-handlers.ts'
 
 const dryRunLine = commandLine("handlers --dry-run <messageCode> '<messageBody>'")
 export const help = `${commandLine('handlers').padEnd(dryRunLine.length)}  lists and checks the handlers
-${dryRunLine}  shows the request to each downstream, without sending it
+${dryRunLine}  shows the request to each downstream, without sending it or calling beforeSend
 
   --scene TEXT   the sceneType of the dry run (default empty)
   --help

@@ -102,6 +102,31 @@ t.test(
   }
 )
 
+t.test('a dry run does not call beforeSend, which may have effects, and says so', async t => {
+  const dir = mkdtempSync(join(tmpdir(), 'handlers-'))
+  t.teardown(() => rmSync(dir, { recursive: true }))
+  writeFileSync(
+    join(dir, 'a.mjs'),
+    `import { defineHandler, url, z } from 'ackbox/handler'
+     const request = () => ({ url: url\`http://shop.test/\` })
+     export default defineHandler({
+       messageCode: 'order.paid', body: z.unknown(),
+       downstreams: {
+         shop: { transport: 'http', request, beforeSend: () => console.log('it reserves a seat') },
+         plain: { transport: 'http', request }
+       }
+     })`
+  )
+  const { code, out } = await handlers(['--dry-run', 'order.paid', '{}'], { HANDLERS_DIR: dir })
+  t.equal(code, 0)
+  t.match(
+    out,
+    /\nshop\n {2}beforeSend is not called: it may skip or postpone the attempt\n {2}POST http:\/\/shop\.test\/\n/
+  )
+  t.match(out, /\nplain\n {2}POST /)
+  t.notMatch(out, 'it reserves a seat')
+})
+
 t.test('a dry run of what would be refused says how', async t => {
   const table: [args: string[], says: RegExp][] = [
     [['order.piad', '{}'], /no handler has messageCode 'order\.piad': did you mean 'order\.paid'\?/],

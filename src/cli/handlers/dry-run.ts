@@ -107,13 +107,9 @@ async function wouldGet(
   raw: string
 ): Promise<string[]> {
   if (downstream.when?.({ task, body }) === false) return ['no request: `when` returned false (SKIPPED)']
-  const first = await downstream.beforeSend?.({ task, body, attempt: 1 })
-  if (first && 'skip' in first) return ['no request: `beforeSend` skips it']
   const request = await downstream.request({ task, body, raw, attempt: 1, deliveryId: 'dry-run' })
-  const lines =
-    first && 'postponeMs' in first
-      ? [`beforeSend postpones it by ${durationText(first.postponeMs)}, then:`]
-      : []
+  // It may have effects: a reservation, or a request of its own.
+  const lines = downstream.beforeSend ? ['beforeSend is not called: it may skip or postpone the attempt'] : []
   const isHttp = downstream.transport === 'http'
   if (isHttp) {
     const why = refused(String((request as Requests['http']).url))
