@@ -3,7 +3,7 @@ import { spawn, type ChildProcess } from 'node:child_process'
 import { readFileSync, statSync, watch, type FSWatcher } from 'node:fs'
 import { basename, join, resolve } from 'node:path'
 import { parseEnv } from 'node:util'
-import { readArguments } from './arguments.ts'
+import { readArguments, UsageError } from './arguments.ts'
 import { environment } from '../service/config.ts'
 import { messageOf } from '../runtime/errors.ts'
 import { onStop } from '../runtime/stop.ts'
@@ -109,10 +109,19 @@ function watchAll(signal: AbortSignal): Changes {
     clearTimeout(timer)
     timer = setTimeout(resolveAll, settleMs, name)
   }
-  // Watches the folder instead of the file: most editors replace the file, and it may not exist yet.
-  watch(process.cwd(), { signal }, (_event, name) => {
-    if (name && basename(name) === '.env') change(name)
-  })
+  /** Throws if it cannot be watched, for example at the limit of inotify. */
+  const watchFolder = (folder: string, recursive: boolean, isOurs: (name: string) => boolean): FSWatcher =>
+    watch(folder, { recursive, signal }, (_event, name) => {
+      if (name && isOurs(name)) change(name)
+    }).on('error', err => {
+      if (!signal.aborted) console.error(`ackbox: ${folder} is no longer watched: ${messageOf(err)}`)
+    })
+  try {
+    // The folder instead of the file: most editors replace the file, and it may not exist yet.
+    watchFolder(process.cwd(), false, name => basename(name) === '.env')
+  } catch (err) {
+    throw new UsageError(`the folder ${process.cwd()} cannot be watched: ${messageOf(err)}`)
+  }
   signal.addEventListener('abort', () => {
     clearTimeout(timer)
     resolveAll('')
@@ -127,15 +136,14 @@ function watchAll(signal: AbortSignal): Changes {
       followed = undefined
       if (!isFolder(folder)) return 'does not exist: set HANDLERS_DIR to the folder of your handlers'
       try {
-        followed = watch(folder, { recursive: true, signal }, (_event, name) => {
-          if (name && /\.m?[jt]s$|\.json$/.test(name) && !name.includes('node_modules')) change(name)
-        })
+        followed = watchFolder(
+          folder,
+          true,
+          name => /\.m?[jt]s$|\.json$/.test(name) && !name.includes('node_modules')
+        )
       } catch (err) {
         return `cannot be watched: ${messageOf(err)}`
       }
-      followed.on('error', err => {
-        if (!signal.aborted) console.error(`ackbox: ${folder} is no longer watched: ${messageOf(err)}`)
-      })
       return undefined
     }
   }

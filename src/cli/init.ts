@@ -29,7 +29,8 @@ const files: [from: string, to: string][] = [
 export async function run(args: string[]): Promise<void> {
   const { positionals } = readArguments({ args, allowPositionals: true })
   refuseSurplus('init', { words: ['FOLDER'], options: [] }, { words: positionals, given: [], help })
-  const folder = resolve(positionals[0] ?? '.')
+  const [given = '.'] = positionals
+  const folder = resolve(given)
   try {
     create(folder)
   } catch (err) {
@@ -37,7 +38,18 @@ export async function run(args: string[]): Promise<void> {
     if (!(err instanceof Error) || !('syscall' in err)) throw err
     throw new UsageError(`${folder} cannot be written: ${err.message}`)
   }
+  console.log(`
+Next:
+${folder === process.cwd() ? '' : `  cd ${quoted(given)}\n`}  npx ackbox dev            runs it, and restarts it when a handler changes
+
+  curl -s -H 'content-type: application/json' -d '{"taskNo":"hello-1","messageCode":"hello","messageBody":{"name":"world"}}' \\
+    http://127.0.0.1:3000/tasks
+  curl -s 'http://127.0.0.1:3000/tasks/hello-1?wait=HANDLED'`)
 }
+
+/** As a word of a shell. */
+const quoted = (text: string): string =>
+  /^[\w./-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`
 
 function create(folder: string): void {
   // These checks run before the first write: a half-written project would need a cleanup by hand.
@@ -58,13 +70,6 @@ function create(folder: string): void {
     copyFileSync(join(packageRoot, 'examples/project', from), path)
     console.log(`  ${to}`)
   }
-  console.log(`
-Next:
-  npx ackbox dev            runs it, and restarts it when a handler changes
-
-  curl -s -H 'content-type: application/json' -d '{"taskNo":"hello-1","messageCode":"hello","messageBody":{"name":"world"}}' \\
-    http://127.0.0.1:3000/tasks
-  curl -s 'http://127.0.0.1:3000/tasks/hello-1?wait=HANDLED'`)
 }
 
 /** The members of a package.json. Only npm checks their inner values. */

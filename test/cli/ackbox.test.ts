@@ -209,7 +209,12 @@ t.test('init leaves a program of CommonJS running: its package.json gets no type
 
 t.test('init makes a folder where there is none, and dev says where it looks for handlers', async t => {
   const project = path.join(folder(t), 'new')
-  t.match(await ackbox(['init', project]), { code: 0 })
+  t.match(await ackbox(['init', project]), {
+    code: 0,
+    out: `\nNext:\n  cd ${project}\n  npx ackbox dev `
+  })
+  t.match(await ackbox(['init', "Joe's shop"], path.dirname(project)), { out: "\n  cd 'Joe'\\''s shop'\n" })
+  t.match(await ackbox(['init', '.'], project), { out: '\nNext:\n  npx ackbox dev ' })
   t.match(JSON.parse(readFileSync(path.join(project, 'package.json'), 'utf8')), {
     name: 'new',
     type: 'module',
@@ -219,6 +224,26 @@ t.test('init makes a folder where there is none, and dev says where it looks for
     code: 1,
     err: /folder .*handlers does not exist: set HANDLERS_DIR/
   })
+})
+
+t.test('dev says that nothing more can be watched', async t => {
+  const project = folder(t)
+  await ackbox(['init', project])
+  const full = path.join(project, 'full.mjs')
+  writeFileSync(
+    full,
+    `import fs from 'node:fs'
+     import { syncBuiltinESMExports } from 'node:module'
+     fs.watch = () => { throw new Error('ENOSPC: System limit for number of file watchers reached') }
+     syncBuiltinESMExports()`
+  )
+  const { status, stderr } = spawnSync(
+    plainNode[0],
+    [...plainNode.slice(1), '--import', full, program, 'dev'],
+    { cwd: project, env: { PATH: process.env['PATH'] }, encoding: 'utf8' }
+  )
+  t.equal(status, 1)
+  t.match(stderr, /^the folder .* cannot be watched: ENOSPC: System limit for number of file watchers reached\n$/)
 })
 
 t.test('dev ends when the npx that started it is killed', async t => {
