@@ -6,6 +6,7 @@ import type { LoadedDownstream, LoadedHandler } from '../handler/loaded.ts'
 import type { Logger } from '../runtime/logger.ts'
 import { withTimeout } from '../runtime/with-timeout.ts'
 import type { TaskRequest } from './accept.ts'
+import { isWanted } from './fan-out.ts'
 import { checkedByHandler, type HandlerRefusal } from './handler-refusal.ts'
 import { messageOf, reasonOf } from '../runtime/errors.ts'
 
@@ -73,7 +74,7 @@ export async function dryRun(
 
 /** Null: `when` returned false. `beforeSend` is not called, because it may have effects. */
 async function requestOf(to: LoadedDownstream, task: Task, body: unknown): Promise<object | null> {
-  if (to.when?.({ task, body }) === false) return null
+  if (!isWanted(to, { task, body })) return null
   const about = { task, body, raw: task.messageBody, attempt: 1, deliveryId: 'dry-run' }
   return await withTimeout(Promise.resolve(to.request(about)), mostMs, () => {
     throw new Error(`request took longer than ${mostMs / 1_000} s`)

@@ -32,10 +32,21 @@ function isSkipped({ log }: FanOutDeps, downstream: LoadedDownstream, about: () 
   let context: About<unknown> | undefined
   try {
     context = about()
-    return !downstream.when(context)
+    return !isWanted(downstream, context)
   } catch (err) {
     // One delivery too many is better than a missing one.
     log.warn({ err, taskNo: context?.task.taskNo, downstream: downstream.name }, 'hook.when_failed')
     return false
   }
+}
+
+/** Whether `when` lets the task through. Throws for a result that is no boolean. */
+export function isWanted(downstream: Pick<LoadedDownstream, 'when'>, about: About<unknown>): boolean {
+  const answer: unknown = downstream.when ? downstream.when(about) : true
+  if (typeof answer === 'boolean') return answer
+  const isPromise = answer instanceof Promise
+  // Nobody awaits it, and its rejection would end the process.
+  if (isPromise) answer.catch(() => {})
+  const kind = isPromise ? 'a Promise' : answer === null ? 'null' : typeof answer
+  throw new TypeError(`when must return true or false, and returned ${kind}`)
 }

@@ -166,7 +166,10 @@ export type Downstream<Name extends TransportName, Body> = Leaves<Name, Body> & 
 
 export interface DownstreamOptions<Name extends TransportName, Body> {
   transport: Name
-  /** Called once, when the task is accepted. If it returns false, this downstream does not get the task. */
+  /**
+   * Called once, when the task is accepted. If it returns false, this downstream does not get the task. Without a boolean, as from an
+   * async function, it does.
+   */
   when?(about: About<Body>): boolean
   /** Called before every attempt. `{ skip: true }` ends the delivery, `{ postponeMs }` postpones it. */
   beforeSend?(about: AboutAttempt<Body>): Awaitable<BeforeSend>

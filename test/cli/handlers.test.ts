@@ -70,6 +70,18 @@ t.test('a dry run shows what each downstream would get, and whom it leaves out',
   t.match(out, 'Nothing was sent.')
 })
 
+t.test('a dry run says of a `when` without a true or false that the task is sent', async t => {
+  const dir = t.testdir({
+    'paid.mjs': `import { defineHandler, z } from 'ackbox/handler'
+      const one = { transport: 'http', when: async () => { throw new Error('oh') }, request: () => ({ url: 'https://example.com' }) }
+      export default defineHandler({ messageCode: 'order.paid', body: z.object({}), downstreams: { one } })`
+  })
+  t.match(await handlers(['--dry-run', 'order.paid', '{}'], { HANDLERS_DIR: dir }), {
+    code: 0,
+    out: /WARNING: `when` failed, so the task is sent: when must return .* a Promise\n {2}POST https:/
+  })
+})
+
 t.test(
   'a handler of half messages is listed as one, and a dry run says where its producer is asked',
   async t => {

@@ -268,3 +268,30 @@ t.test('when says no: this downstream does not get the task, and nobody waits fo
     )
   })
 })
+
+t.test('a `when` that returns no boolean is logged, and its downstream gets the task', async t => {
+  const { post, quiet, read, logged } = await setup(t, {
+    downstreams: {
+      async: { when: () => Promise.resolve(false) as never },
+      nothing: { when: () => undefined as never },
+      rejects: { when: () => Promise.reject(new Error('no answer')) as never },
+      zero: { when: () => 0 as never }
+    }
+  })
+  const taskNo = await post()
+  await quiet()
+  const { deliveries } = await read(taskNo)
+  t.same(
+    deliveries.map(({ downstream, status }) => [downstream, status]),
+    ['async', 'nothing', 'rejects', 'zero'].map(downstream => [downstream, 'HANDLED'])
+  )
+  const returned = { async: 'a Promise', nothing: 'undefined', rejects: 'a Promise', zero: 'number' }
+  t.match(
+    logged('hook.when_failed'),
+    Object.entries(returned).map(([downstream, what]) => ({
+      downstream,
+      taskNo,
+      err: { message: `when must return true or false, and returned ${what}` }
+    }))
+  )
+})

@@ -43,6 +43,7 @@ t.test('each downstream of the handler, with its request, and without what logs 
         request: () => ({ broker: 'main', topic: 'orders', key: 'order-7', value: new Uint8Array(5) })
       }),
       to('skips', { when: () => false }),
+      to('asks', { when: () => Promise.reject(new Error('no answer')) as never }),
       to('throws', {
         request: () => {
           throw new Error(`no price in ${secret}${'!'.repeat(160)}${secret}`)
@@ -87,6 +88,12 @@ t.test('each downstream of the handler, with its request, and without what logs 
         request: { broker: 'main', topic: 'orders', key: 'order-7', value: '5 bytes' }
       },
       { downstream: 'skips', transport: 'http', needCallback: false, skipped: true },
+      {
+        downstream: 'asks',
+        transport: 'http',
+        needCallback: false,
+        error: 'when must return true or false, and returned a Promise'
+      },
       {
         downstream: 'throws',
         transport: 'http',

@@ -2,6 +2,7 @@ import { type Requests, durationText } from '../../handler/define.ts'
 import type { LoadedDownstream, LoadedHandler } from '../../handler/loaded.ts'
 import type { Registry } from '../../handler/load.ts'
 import { dryTask } from '../../delivery/dry-run.ts'
+import { isWanted } from '../../delivery/fan-out.ts'
 import { limitOf } from '../../domain/retry-policy.ts'
 import { nearest } from '../../runtime/nearest.ts'
 import type { Backoff, Task } from '../../domain/types.ts'
@@ -106,10 +107,15 @@ async function wouldGet(
   body: unknown,
   raw: string
 ): Promise<string[]> {
-  if (downstream.when?.({ task, body }) === false) return ['no request: `when` returned false (SKIPPED)']
+  const lines: string[] = []
+  try {
+    if (!isWanted(downstream, { task, body })) return ['no request: `when` returned false (SKIPPED)']
+  } catch (err) {
+    lines.push(`WARNING: \`when\` failed, so the task is sent: ${messageOf(err)}`)
+  }
   const request = await downstream.request({ task, body, raw, attempt: 1, deliveryId: 'dry-run' })
   // It may have effects: a reservation, or a request of its own.
-  const lines = downstream.beforeSend ? ['beforeSend is not called: it may skip or postpone the attempt'] : []
+  if (downstream.beforeSend) lines.push('beforeSend is not called: it may skip or postpone the attempt')
   const isHttp = downstream.transport === 'http'
   if (isHttp) {
     const why = refused(String((request as Requests['http']).url))
