@@ -1,9 +1,9 @@
-// An open transaction in a receiver's MariaDB does not block others, and they do not block it.
+// An open transaction in a receiver's MariaDB does not block others, and they do not block it. In PostgreSQL, pruning waits for it.
 import t from 'tap'
 import { receiver } from '../../src/consumer/consumer.ts'
 import { receiptSink } from '../interop/receipt-sink.ts'
 import { until } from '../support/until.ts'
-import { door, mariadbBank, newId, secret, signed, type Bank } from './databases.ts'
+import { door, mariadbBank, newId, postgresBank, secret, signed, type Bank } from './databases.ts'
 
 t.setTimeout(600_000)
 
@@ -91,4 +91,35 @@ t.test('pruning waits for no transaction that is still open', async t => {
     t.same(await bank.select('select 1 from ackbox_receipt_outbox'), [])
   })
   t.equal((await bank.select('select 1 from ackbox_received')).length, 1)
+})
+
+t.test('pruning keeps a row whose time a repeat extends meanwhile', async t => {
+  const bank = await postgresBank(t)
+  const points = receiver({ secrets: [secret], db: bank.db, consumer: 'points' })
+  const id = newId()
+  const handle = (after: () => Promise<void> = async () => {}) =>
+    bank.db.begin(async native => {
+      const handled = await points.once(bank.db.within(native), signed(id), async () => {})
+      await after()
+      return handled
+    })
+  await handle()
+  await bank.select("update ackbox_received set forget_after = now() - interval '2 days'")
+  const [extended, end] = [door(), door()]
+  const repeat = handle(async () => {
+    extended.open()
+    await end.opened
+  })
+  await extended.opened
+  const pruning = points.prune()
+  await until('it waits for the row', async () => {
+    const waiting = await bank.select(
+      "select 1 from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'"
+    )
+    return waiting.length === 1
+  })
+  end.open()
+  t.match(await repeat, { first: false })
+  await pruning
+  t.match(await handle(), { first: false }, 'it is still known')
 })
