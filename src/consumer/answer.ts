@@ -41,7 +41,10 @@ export type Work<Native> = (tx: Native, task: ReceivedTask) => unknown
 export interface Once<Result> {
   /** False: an earlier transaction did the work. */
   first: boolean
-  /** The result of the work, or the stored result of the earlier transaction. */
+  /**
+   * The result of the work as it is stored, or the stored result of the earlier transaction. It has what JSON keeps: a Date is text, and
+   * what is undefined is not there.
+   */
   result: Result
 }
 

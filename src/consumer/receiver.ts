@@ -104,8 +104,11 @@ export function receiver<Db extends Database<unknown> | PostgresJs>(
     const isFirst = 'mark' in begun
     let result: unknown
     try {
-      result = isFirst ? await work(task) : begun.result
-      if (isFirst) await received.keep(begun, JSON.stringify(result))
+      if (isFirst) {
+        const text = JSON.stringify(await work(task)) as string | undefined
+        await received.keep(begun, text)
+        result = text === undefined ? undefined : (JSON.parse(text) as unknown)
+      } else result = begun.result
       if (task.callbackToken !== undefined && wantsReceipt())
         await receipts.write(tx, consumer, task, { result: 'HANDLED' })
     } catch (err) {

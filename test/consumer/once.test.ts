@@ -61,6 +61,14 @@ async function stories(t: Test, bank: Bank): Promise<void> {
     t.same(await handle(message), { first: false, result })
   })
 
+  await t.test('the first has what JSON keeps of its result, as its repeats have', async t => {
+    const message = signed(newId())
+    const result = { at: '2026-11-20T10:00:00.000Z', price: null }
+    const work = async () => ({ at: new Date(result.at), price: Number.NaN, none: undefined })
+    t.strictSame(await handle(message, work), { first: true, result })
+    t.strictSame(await handle(message, work), { first: false, result })
+  })
+
   await t.test('another consumer in the same database handles it as well', async t => {
     const message = signed(newId())
     const stock = receiver({ secrets: [secret], db, consumer: 'stock' })

@@ -135,6 +135,7 @@ class Receiver:
                 self._take_back(cursor, key, mark)
                 raise
             stored = json.dumps(result)
+            result = json.loads(stored)  # as repeats have it: a tuple is a list
             cursor.execute("update ackbox_received set result = %s where consumer = %s and webhook_id = %s", (stored, *key))
         else:
             # A locking read sees rows that were committed after this transaction began. It is shared, since two repeats would deadlock.
