@@ -14,7 +14,7 @@ import {
   type Signed
 } from '../consumer/databases.ts'
 import { only } from '../support/only.ts'
-import { program } from '../support/program.ts'
+import { program, type Program } from '../support/program.ts'
 import { until } from '../support/until.ts'
 import { receiptSink } from './receipt-sink.ts'
 import { buildSdk, jdbcUrl, mainOf } from './sdk.ts'
@@ -96,13 +96,17 @@ t.test('the SDK for Java takes the message of a queue once', { skip: without('ja
         `false ${result}`,
         'NotTaken',
         'NotTaken',
-        'left 0, connections 1',
+        'left 0, connections 2',
         'autocommit false'
       ],
       `${bank.db.dialect}: outside a transaction, one that the server ended, one committed after its work threw, first, repeat, another body, too old; pruned; a check that failed`
     )
     t.equal(await bank.granted(), 7)
-    t.equal((await bank.select('select 1 from ackbox_receipt_outbox')).length, 2, 'a receipt each time')
+    t.equal(
+      (await bank.select('select 1 from ackbox_receipt_outbox')).length,
+      2,
+      'a receipt each time; one of 2026-01-01 is pruned'
+    )
   }
 })
 
@@ -163,7 +167,11 @@ t.test('ackbox_receiver.py takes the message of a queue once', { skip: without('
       `${bank.db.dialect}: a transaction that the server ended, a deadlock in another error, a failure at the deadline, with autocommit, one committed after its work threw, first, repeat, another body, too old; a false time, no database; with a pool`
     )
     t.equal(await bank.granted(), 7)
-    t.equal((await bank.select('select 1 from ackbox_receipt_outbox')).length, 2, 'a receipt each time')
+    t.equal(
+      (await bank.select('select 1 from ackbox_receipt_outbox')).length,
+      2,
+      'a receipt each time; one of 2026-01-01 is pruned'
+    )
   }
 })
 
@@ -206,6 +214,7 @@ async function stories(
   { command, args, env }: { command: string; args: string[]; env: Record<string, string> }
 ): Promise<void> {
   const ackbox = await receiptSink(t)
+  const programs: Program[] = []
   const begin = async (deadline: string) => {
     const settings = {
       ...env,
@@ -215,6 +224,7 @@ async function stories(
       DEADLINE_SECONDS: deadline
     }
     const running = program(t, command, args, { env: settings })
+    programs.push(running)
     const [, port] = await running.said(/^listening (\d+)$/)
     return async ({ headers, body }: Signed) => {
       const answer = await fetch(`http://127.0.0.1:${port}/`, { method: 'POST', headers, body })
@@ -286,6 +296,18 @@ async function stories(
       async () => (await bank.select('select 1 from ackbox_receipt_outbox')).length === 0
     )
     t.equal((await bank.granted()) - before, 14)
+  })
+
+  await t.test('of a receipt that cannot be sent, each tenth failure is told', async t => {
+    const said = () => programs.flatMap(({ lines }) => lines).filter(line => line.includes('was answered'))
+    t.same(said(), [], 'nothing of the five of the last one')
+    await bank.select(
+      `insert into ackbox_receipt_outbox (consumer, callback_url, callback_token, receipt, tries)
+       values ('points', '', 'token-2', '{"taskNo":"told","messageCode":"order.paid","result":"HANDLED"}', 9)`
+    )
+    await until('it is told', () => said().length > 0)
+    t.match(said(), only(/told.* was answered 401: \{\}/))
+    await bank.select('delete from ackbox_receipt_outbox')
   })
 
   await t.test('while a receipt is on its way to Ackbox, others write theirs', async t => {

@@ -38,11 +38,11 @@ class NoRedirects(urllib.request.HTTPRedirectHandler):
 no_redirects = urllib.request.build_opener(NoRedirects)
 
 
-def member_of(answer, name):
+def member_of(text, name):
     """A text member of a JSON answer, else None. A gateway, or another path, answers with another body. The receipt must not be lost because of it."""
     try:
-        value = json.loads(answer.read(65_536))
-    except (ValueError, OSError, http.client.HTTPException):
+        value = json.loads(text)
+    except ValueError:
         return None
     member = value.get(name) if isinstance(value, dict) else None
     return member if isinstance(member, str) else None
@@ -278,10 +278,13 @@ class Receiver:
         if due is None:
             return False
         receipt_id, token, receipt, tries = due
-        is_sent = self._post(token, receipt)
+        problem = self._post(token, receipt)
+        # Every tenth failure is told: Ackbox may only be restarting, and a wrong address must not stay unnoticed.
+        if problem is not None and (tries + 1) % 10 == 0:
+            print("ackbox_receiver:", problem, flush=True)
         with self._connection() as connection:
             cursor = connection.cursor()
-            if is_sent:
+            if problem is None:
                 cursor.execute("delete from ackbox_receipt_outbox where id = %s", (receipt_id,))
             else:
                 self._put_off(cursor, receipt_id, tries + 1, min(60, 0.25 * 2 ** min(tries, 10)))
@@ -321,21 +324,32 @@ class Receiver:
         return "clock_timestamp()" if self.dialect == "postgres" else "utc_timestamp(6)"
 
     def _post(self, token, receipt):
+        """None: it was sent, or Ackbox will never accept it. Otherwise it must be sent again, and this is why."""
         headers = {"content-type": "application/json", "ackbox-callback-token": token}
         request = urllib.request.Request(self.callback_url, data=receipt.encode(), headers=headers)
         try:
-            with no_redirects.open(request, timeout=10) as answer:
-                return member_of(answer, "taskNo") is not None
-        except urllib.error.HTTPError as error:
-            is_refused = member_of(error, "code") in REFUSED
-            if is_refused:
-                print("ackbox_receiver: the receipt", receipt, "was answered", error.code, flush=True)
-            return is_refused
-        except (OSError, http.client.HTTPException):
-            return False
+            try:
+                answer = no_redirects.open(request, timeout=10)
+            except urllib.error.HTTPError as error:
+                answer = error  # it is an answer, too
+            with answer:
+                status, text = answer.code, answer.read(65_536)
+        except (OSError, http.client.HTTPException) as error:
+            return f"the receipt {receipt} was not answered: {error!r}"
+        problem = f"the receipt {receipt} was answered {status}: {text[:200].decode(errors='replace')}"
+        if status // 100 == 2:
+            return problem if member_of(text, "taskNo") is None else None
+        if member_of(text, "code") not in REFUSED:
+            return problem
+        print("ackbox_receiver:", problem, flush=True)
+        return None
 
     def prune(self):
-        """Call it once a day. Ackbox sends nothing after forget_after; one more day allows for clocks that differ."""
+        """
+        Call it once a day. Ackbox sends nothing after forget_after; one more day allows for clocks that differ. Receipts are dropped after 90
+        days, when their tokens are no longer valid.
+        """
+        invalid = "now() - interval '90 days'" if self.dialect == "postgres" else "utc_timestamp() - interval 90 day"
         old = "now() - interval '1 day'" if self.dialect == "postgres" else "utc_timestamp() - interval 1 day"
         index = "" if self.dialect == "postgres" else "force index (ackbox_received_forget_idx)"
         with self._connection() as connection:
@@ -348,6 +362,8 @@ class Receiver:
                     break
                 cursor.executemany(f"delete from ackbox_received where consumer = %s and webhook_id = %s and forget_after < {old}", keys)
                 connection.commit()
+            cursor.execute(f"select id from ackbox_receipt_outbox where consumer = %s and created_at < {invalid}", (self.consumer,))
+            cursor.executemany("delete from ackbox_receipt_outbox where id = %s", cursor.fetchall())
             connection.commit()
 
 

@@ -61,6 +61,8 @@ public class Once {
   static void prune(Receiver points, Connection connection, String url) throws Exception {
     try (Connection other = DriverManager.getConnection(url); Statement own = connection.createStatement(); Statement open = other.createStatement()) {
       own.executeUpdate("update ackbox_received set forget_after = '2026-01-01'");
+      own.executeUpdate(
+          "insert into ackbox_receipt_outbox (consumer, callback_url, callback_token, receipt, created_at) values ('points', '', '', '{}', '2026-01-01')");
       connection.commit();
       other.setAutoCommit(false);
       open.executeUpdate("insert into ackbox_received (consumer, webhook_id, task_no, forget_after) values ('points', 'open', 'open', '2026-01-01')");

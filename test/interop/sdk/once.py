@@ -113,6 +113,10 @@ pool = Pool()
 pooled = Receiver(pool.getconn, DIALECT, "points", [given["secret"]], "http://127.0.0.1:1", release=pool.putconn)
 print(pooled.answer(given["headers"], body, grant)[0])
 pooled._send_due()
+connection.cursor().execute(
+    "insert into ackbox_receipt_outbox (consumer, callback_url, callback_token, receipt, created_at) values ('points', '', '', '{}', '2026-01-01')"
+)
+connection.commit()
 pooled.prune()
 print("in the pool", len(pool.free))
 pool.free[0].cursor().execute("select 1")

@@ -101,23 +101,22 @@ public final class Ackbox {
     }
   }
 
-  /** Sends a receipt once. Returns false if it must be sent again; true also if Ackbox will never accept it. */
-  boolean isReceiptSent(String token, String receipt) {
+  /** Sends a receipt once. Null: it was sent, or Ackbox will never accept it. Otherwise it must be sent again, and this is why. */
+  String receiptProblem(String token, String receipt) {
+    String about = "the receipt of task " + Json.object(receipt).get("taskNo");
     try {
       HttpResponse<String> answer = send(request("POST", "callback", receipt).header("ackbox-callback-token", token));
+      String text = about + " was answered " + answer.statusCode() + ": " + answer.body().substring(0, Math.min(200, answer.body().length()));
       // A gateway, or another path, answers with another body, also in JSON. The receipt must not be lost because of it.
-      if (answer.statusCode() / 100 == 2) return Json.object(answer.body()).get("taskNo") instanceof String;
-      boolean isRefused = Json.object(answer.body()).get("code") instanceof String code && REFUSED.contains(code);
-      if (isRefused) {
-        String text = answer.body().substring(0, Math.min(200, answer.body().length()));
-        LOG.log(System.Logger.Level.WARNING, "the receipt of task " + Json.object(receipt).get("taskNo") + " was answered " + answer.statusCode() + ": " + text);
-      }
-      return isRefused;
+      if (answer.statusCode() / 100 == 2) return Json.object(answer.body()).get("taskNo") instanceof String ? null : text;
+      if (!(Json.object(answer.body()).get("code") instanceof String code && REFUSED.contains(code))) return text;
+      LOG.log(System.Logger.Level.WARNING, text);
+      return null;
     } catch (IOException away) {
-      return false;
+      return about + " was not answered: " + away;
     } catch (InterruptedException stopped) {
       Thread.currentThread().interrupt();
-      return false;
+      return about + " was not sent: " + stopped;
     }
   }
 

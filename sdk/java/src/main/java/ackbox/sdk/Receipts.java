@@ -72,17 +72,31 @@ public final class Receipts implements Runnable {
     }
   }
 
+  /** Deletes receipts older than 90 days: their tokens are no longer valid. */
+  void prune() throws SQLException {
+    Sql.prune(connect, isPostgres -> {
+      String old = isPostgres ? "created_at < now() - interval '90 days'" : "created_at < utc_timestamp() - interval 90 day";
+      String id = isPostgres ? "cast(? as bigint)" : "?";
+      return new String[] {
+        "select id from ackbox_receipt_outbox where consumer = ? and " + old + " order by id limit 1000",
+        "delete from ackbox_receipt_outbox where consumer = ? and id = " + id + " and " + old
+      };
+    }, consumer);
+  }
+
   private record Due(long id, String token, String receipt, int tries) {}
 
   private boolean sendDue() throws SQLException {
     Due due = Sql.transact(connect, this::claim);
     if (due == null) return false;
     // To the address we know: headers are not signed, so one in a header is no proof.
-    boolean isSent = ackbox.isReceiptSent(due.token, due.receipt);
+    String problem = ackbox.receiptProblem(due.token, due.receipt);
+    // Every tenth failure is told: Ackbox may only be restarting, and a wrong address must not stay unnoticed.
+    if (problem != null && (due.tries + 1) % 10 == 0) LOG.log(System.Logger.Level.WARNING, problem + ". It is sent again");
     Sql.alone(
         connect,
         connection ->
-            isSent
+            problem == null
                 ? Sql.update(connection, "delete from ackbox_receipt_outbox where id = " + due.id)
                 : putOff(connection, due, Math.min(60_000, 250L << Math.min(due.tries, 10))));
     return true;

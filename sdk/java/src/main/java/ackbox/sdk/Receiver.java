@@ -158,7 +158,7 @@ public final class Receiver {
     }
   }
 
-  /** Once a day. Ackbox sends nothing after forget_after; a day more, for clocks that differ. */
+  /** Once a day. Ackbox sends nothing after forget_after; a day more, for clocks that differ. Receipts are dropped after 90 days. */
   public void prune() throws SQLException {
     Sql.prune(connect, isPostgres -> {
       String old = isPostgres ? "forget_after < now() - interval '1 day'" : "forget_after < utc_timestamp() - interval 1 day";
@@ -168,6 +168,7 @@ public final class Receiver {
         "delete from ackbox_received where consumer = ? and webhook_id = ? and " + old
       };
     }, consumer);
+    receipts.prune();
   }
 
   private Answer transact(Function<String, String> header, byte[] body, Work work, AtomicInteger early) throws Exception {
