@@ -1,5 +1,5 @@
 // What the API answers.
-export type TaskStatus = 'SENDING' | 'HANDLED' | 'FAILED' | 'DELETED' | 'SKIPPED' | 'PREPARED' | 'CANCELLED'
+export type TaskStatus = 'SENDING' | 'HANDLED' | 'FAILED' | 'DELETED' | 'PREPARED' | 'CANCELLED'
 
 /** A task as Ackbox returns it. It has more members than those listed here. */
 export interface TaskAnswer {
@@ -14,7 +14,7 @@ export interface TaskAnswer {
 }
 export interface DeliveryAnswer {
   downstream: string
-  status: TaskStatus
+  status: 'SENDING' | 'HANDLED' | 'FAILED' | 'DELETED'
   phase?: string
   reason?: string
   attempt: number

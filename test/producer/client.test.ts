@@ -1,7 +1,14 @@
 import { once } from 'node:events'
 import { freePort } from '../../src/embedded/port.ts'
 import t from 'tap'
-import { AckboxError, client, ProducerError } from '../../src/producer/producer.ts'
+import type * as service from '../../src/domain/types.ts'
+import {
+  AckboxError,
+  client,
+  ProducerError,
+  type DeliveryAnswer,
+  type TaskStatus
+} from '../../src/producer/producer.ts'
 import { only } from '../support/only.ts'
 import { start } from '../support/service.ts'
 import { stage } from '../support/stage.ts'
@@ -10,6 +17,15 @@ import { answer, fakeAckbox } from './fake-ackbox.ts'
 t.setTimeout(600_000)
 
 const task = { messageCode: 'test.plain', messageBody: { n: 1 } }
+
+type Same<A, B> = [A, B] extends [B, A] ? true : false
+
+t.test('the types of an answer have each status of the service, and no other', async t => {
+  // The compiler is the test.
+  const ofTasks: Same<TaskStatus, service.TaskStatus> = true
+  const ofDeliveries: Same<DeliveryAnswer['status'], service.Status> = true
+  t.ok(ofTasks && ofDeliveries)
+})
 
 t.test('against a real service', async t => {
   const at = await stage(t)
