@@ -12,9 +12,12 @@ type PostgresJsNative<From> = From extends {
 }
   ? Native
   : never
-export type Mysql2Native<From> = From extends { getConnection(): Promise<infer Connection> }
-  ? Connection
-  : From
+/** Of a pool or a connection with callbacks, it is the promise version. */
+export type Mysql2Native<From> = From extends { promise(): infer Promised }
+  ? Mysql2Native<Promised>
+  : From extends { getConnection(): Promise<infer Connection> }
+    ? Connection
+    : From
 
 interface PgClient {
   query(text: string, values?: unknown[]): Promise<{ rows: Row[]; command?: string }>

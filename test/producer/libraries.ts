@@ -182,6 +182,7 @@ export const onMariadb: Library[] = [
   {
     name: 'mysql2 with callbacks',
     async open(url) {
+      const pool = mysqlCallbacks.createPool({ uri: url, connectionLimit: 2 })
       const connection = mysqlCallbacks.createConnection({ uri: url })
       const promised = connection.promise()
       return {
@@ -200,8 +201,15 @@ export const onMariadb: Library[] = [
             throw err
           }
         },
-        outside: { 'a connection': producer.fromMysql2(connection) },
-        close: () => promised.end()
+        began: work => {
+          const at = producer.fromMysql2(pool)
+          return at.begin(tx => work({ tx: at.within(tx), run: text => tx.query(text) }))
+        },
+        outside: { 'a pool': producer.fromMysql2(pool), 'a connection': producer.fromMysql2(connection) },
+        close: async () => {
+          await promised.end()
+          await pool.promise().end()
+        }
       }
     }
   },
