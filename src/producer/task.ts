@@ -157,8 +157,11 @@ export function postText(task: WrittenTask, more: Readonly<Record<string, unknow
 
 function bodyText({ messageBody, messageBodyText }: Task): string {
   if (messageBodyText !== undefined) {
-    if (isJson(messageBodyText)) return messageBodyText
-    throw new ProducerError('messageBodyText is not JSON.')
+    if (!isJson(messageBodyText)) throw new ProducerError('messageBodyText is not JSON.')
+    // In UTF-8 it would be another character, without an error.
+    if (halfPair.test(messageBodyText))
+      throw new ProducerError('messageBodyText: it has half a surrogate pair.')
+    return messageBodyText
   }
   const text = messageBody === null ? undefined : jsonText('messageBody', messageBody)
   if (text === undefined || text === 'null')

@@ -277,6 +277,7 @@ t.test('what could never be a task is refused before anything is asked', async t
     { ...task, messageBody: null },
     { ...task, messageBody: Number.NaN },
     { messageCode: 'x', messageBodyText: '{' },
+    { messageCode: 'x', messageBodyText: '["half \ud83d"]' },
     { ...task, deliverStartTime: 'soon' },
     { ...task, deliverStartTime: '2026-11-20T10:00:00' },
     { ...task, delay: 1.5 },

@@ -1,5 +1,6 @@
 package ackbox.sdk;
 
+import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.time.Instant;
 import java.util.ArrayList;
@@ -51,6 +52,7 @@ public final class Task {
       throw new IllegalArgumentException("messageCode must be 1 to 255 of A-Z a-z 0-9 . _ - and start with a letter or digit");
     if (messageBody == null || Json.read(messageBody) == null)
       throw new IllegalArgumentException("messageBody must be any JSON value but null");
+    checkPairs("messageBody", messageBody);
     // From here on a second try is the same task.
     members.put("taskNo", UUID.randomUUID().toString());
     members.put("messageCode", messageCode);
@@ -117,6 +119,7 @@ public final class Task {
   /** A JSON object, kept and shown with the task, never delivered. */
   public Task extend(String json) {
     if (json == null || !(Json.read(json) instanceof Map)) throw new IllegalArgumentException("extend must be a JSON object");
+    checkPairs("extend", json);
     return put("extend", new Raw(json));
   }
 
@@ -142,6 +145,11 @@ public final class Task {
       columns.add(new Column(kind.column, kind.type, textOf(isPostgres, value)));
     });
     return columns;
+  }
+
+  /** Half a surrogate pair would be a question mark in UTF-8, without an error. */
+  private static void checkPairs(String member, String text) {
+    if (!StandardCharsets.UTF_8.newEncoder().canEncode(text)) throw new IllegalArgumentException(member + " has half a surrogate pair");
   }
 
   static String checked(String taskNo) {
