@@ -44,12 +44,17 @@ export interface Client {
   rollback(taskNo: string, options?: CallOptions): Promise<TaskAnswer>
   /** Makes Ackbox run the producer's check now. Returns the task after the answer. */
   check(taskNo: string, options?: CallOptions): Promise<TaskAnswer>
-  /** Makes Ackbox read new rows of `enqueue` at once. Call it after their commit. It does not throw if Ackbox gives no answer. */
+  /**
+   * Makes Ackbox read new rows of `enqueue` at once. Call it after their commit. It waits for 2 s at most, and does not throw if Ackbox
+   * gives no answer.
+   */
   nudge(options?: CallOptions): Promise<void>
 }
 
 /** The most tasks and bytes in one request: the limits of the API, less some bytes for the rest of the request. */
 const most = { tasks: 1_000, bytes: 7 * 1_048_576 }
+/** Later, Ackbox has read the rows by itself. */
+const nudgeMs = 2_000
 
 export function client(options: ClientOptions): Client {
   const target = targetOf(options)
@@ -148,7 +153,7 @@ export function client(options: ClientOptions): Client {
     async nudge({ signal } = {}) {
       try {
         await call(
-          { ...target, retryForMs: 0 },
+          { ...target, timeoutMs: Math.min(target.timeoutMs, nudgeMs), retryForMs: 0 },
           { method: 'POST', path: 'outbox/nudge', signal, isRepeatable: false }
         )
       } catch {

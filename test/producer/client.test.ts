@@ -207,6 +207,16 @@ t.test('the key goes along, to the path of the url and to nobody else', async t 
   t.equal(fake.seen.length, 2, 'no redirect is followed')
 })
 
+t.test('a nudge that gets no answer does not hold up its producer', async t => {
+  const fake = await fakeAckbox(t)
+  fake.script = () => true
+  const began = performance.now()
+  await client({ url: fake.url }).nudge()
+  const ms = performance.now() - began
+  t.equal(fake.seen.length, 1)
+  t.ok(ms < 8_000, `${ms} ms`)
+})
+
 t.test('a key that no header can carry is refused at once, and no message names it', async t => {
   const fake = await fakeAckbox(t)
   for (const key of ['ak_secret\nx', 'ak_secret x', 'ak_sécret', 'ak_secret\u0000']) {
