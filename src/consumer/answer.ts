@@ -5,7 +5,10 @@ import type { Receipt } from './receipts.ts'
 import { isBusy } from './received.ts'
 import { AdapterError } from '../adapter/transaction.ts'
 
-/** Thrown to retry later: the work is rolled back, and Ackbox sends again after its backoff, at the earliest in `afterMs` (at most 1 h). */
+/**
+ * Thrown to retry later: the work is rolled back, and Ackbox sends again after its backoff, at the earliest in `afterMs` (at most 1 h). After
+ * a 202 the backoff alone counts: a receipt has no time.
+ */
 export class Retry extends Error {
   override name = 'Retry'
   readonly afterMs: number

@@ -49,7 +49,10 @@ def member_of(text, name):
 
 
 class Retry(Exception):
-    """Not now: answered 503, with Retry-After in whole seconds, at most an hour, the longest that Ackbox waits."""
+    """
+    Not now: answered 503, with Retry-After in whole seconds, at most an hour, the longest that Ackbox waits. After a 202 the backoff of the
+    handler alone counts: a receipt has no time.
+    """
 
     def __init__(self, after_s=1):
         super().__init__(f"again in {after_s} s")

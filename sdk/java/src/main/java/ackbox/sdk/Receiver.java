@@ -48,7 +48,10 @@ public final class Receiver {
     String handle(Connection connection, Delivery delivery) throws Exception;
   }
 
-  /** Not now: answered 503, with Retry-After in whole seconds, an hour at most: Ackbox waits no longer. */
+  /**
+   * Not now: answered 503, with Retry-After in whole seconds, an hour at most: Ackbox waits no longer. After a 202 the backoff of the handler alone
+   * counts: a receipt has no time.
+   */
   public static final class Retry extends RuntimeException {
     final long afterSeconds;
 
