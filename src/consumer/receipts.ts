@@ -65,7 +65,18 @@ export async function sendDue(
   signal: AbortSignal
 ): Promise<boolean> {
   const rows = await withTables(db, () => claim(db, options.consumer), 'consumer')
-  await Promise.all(rows.map(row => send(db, row, options, signal)))
+  // All begin at once, so they have one limit. AbortSignal.any would leave a part of itself in a signal that lives as long as the process.
+  const limit = new AbortController()
+  const leave = (): void => limit.abort()
+  const timer = setTimeout(() => limit.abort(new Error(`no answer within ${sendMs} ms`)), sendMs)
+  signal.addEventListener('abort', leave, { once: true })
+  if (signal.aborted) leave()
+  const sent = rows.map(row => send(db, row, options, { stopping: signal, limit: limit.signal }))
+  void Promise.allSettled(sent).then(() => {
+    clearTimeout(timer)
+    signal.removeEventListener('abort', leave)
+  })
+  await Promise.all(sent)
   return rows.length === most
 }
 
@@ -132,7 +143,7 @@ async function send(
   db: Database<unknown>,
   row: Row,
   { url, onError }: SendOptions,
-  signal: AbortSignal
+  { stopping, limit }: { stopping: AbortSignal; limit: AbortSignal }
 ): Promise<void> {
   const receipt = String(row['receipt'])
   const tries = Number(row['tries']) + 1
@@ -147,7 +158,7 @@ async function send(
       },
       body: receipt,
       redirect: 'manual',
-      signal: AbortSignal.any([signal, AbortSignal.timeout(sendMs)])
+      signal: limit
     })
     const text = await answer.text()
     const message = `The receipt was answered ${answer.status}: ${text.slice(0, 200)}`
@@ -157,10 +168,10 @@ async function send(
     return
   } catch (err) {
     // Ackbox or the database is unreachable or overloaded, or a proxy answered. Only every tenth failure is reported.
-    if (!signal.aborted && tries % 10 === 0) onError(err, { taskNo })
+    if (!stopping.aborted && tries % 10 === 0) onError(err, { taskNo })
   }
   const retryAfterMs = Number(answer?.headers.get('retry-after')) * 1_000 || 0
-  const pauseMs = signal.aborted
+  const pauseMs = stopping.aborted
     ? 0
     : Math.min(longestPauseMs, Math.max(retryAfterMs, 250 * 2 ** Math.min(tries, 10)))
   await putOff(db, row, pauseMs).catch(() => {}) // the lease ends by itself

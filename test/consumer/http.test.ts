@@ -371,6 +371,7 @@ async function stories(t: Test, bank: Bank): Promise<void> {
     await until('the last one is gone', async () => seen.length === 7 && (await receipts()).length === 0)
     t.match(told, [{ name: 'ReceiptRefused', message: /401: .*BAD_TOKEN/ }])
     t.equal(told.length, 1)
+    t.equal(dependants(stop.signal), 0, 'no receipt is left in a signal that lives long')
     stop.abort()
     await running
   })
@@ -460,3 +461,10 @@ t.test('the types: a handler gets the transaction of its own library', async t =
   await pool.end()
   t.type(points.fetch, 'function')
 })
+
+/** How many signals of AbortSignal.any Node keeps in this one. */
+function dependants(signal: AbortSignal): number {
+  const name = Object.getOwnPropertySymbols(signal).find(one => one.description === 'kDependantSignals')
+  const kept = name && (Reflect.get(signal, name) as Set<unknown> | undefined)
+  return kept?.size ?? 0
+}
