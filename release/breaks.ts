@@ -2,12 +2,12 @@
 
 export type Json = null | boolean | number | string | Json[] | { [name: string]: Json }
 type Schema = { [name: string]: Json }
-/** The side decides which change breaks: a response may not lose a member, a request may not require a new one. */
+/** The side decides which change breaks: a response may not lose a member or give a new kind of value, a request may not require more. */
 type Side = 'request' | 'response'
 
 const methods = ['get', 'put', 'post', 'delete', 'patch', 'head', 'options']
 
-/** One line for each removed or newly required item. Empty: the API only grew. */
+/** One line for each item that is gone, newly required or newly restricted. Empty: the API only grew. */
 export function breaks(before: Json, after: Json): string[] {
   const found: string[] = []
   const old = object(before)
@@ -93,11 +93,24 @@ function compare(
   const into = (a: Json | undefined, b: Json | undefined, where: string): void =>
     compare(documents, a, b, side, where, found, within)
 
-  for (const type of types(old)) if (!types(now).includes(type)) found.push(`${at}: no ${type} any more`)
-  const members = list(now['enum'] ?? now['const'])
+  const fits = (a: Json, b: Json): boolean => {
+    const wrongs: string[] = []
+    compare(documents, a, b, side, at, wrongs, within)
+    return wrongs.length === 0
+  }
+
+  const [wereTypes, areTypes] = [types(old), types(now)]
+  for (const type of wereTypes) if (!areTypes.includes(type)) found.push(`${at}: no ${type} any more`)
+  if (side === 'response' && wereTypes.length > 0)
+    for (const type of areTypes) if (!wereTypes.includes(type)) found.push(`${at}: may be ${type} now`)
+  const [oldMembers, members] = [membersOf(old), membersOf(now)]
   if (members.length > 0)
-    for (const member of list(old['enum'] ?? old['const']))
+    for (const member of oldMembers)
       if (!members.includes(member)) found.push(`${at}: ${JSON.stringify(member)} is gone`)
+  if (side === 'request' && members.length > 0 && oldMembers.length === 0)
+    found.push(`${at}: only ${members.map(member => JSON.stringify(member)).join(', ')} now`)
+  if (side === 'request' && now['additionalProperties'] === false && old['additionalProperties'] !== false)
+    found.push(`${at}: no other member any more`)
 
   const properties = object(now['properties'])
   for (const [name, schema] of entries(old['properties'])) {
@@ -115,21 +128,21 @@ function compare(
   for (const key of ['items', 'additionalProperties'])
     if (isObject(old[key]) && isObject(now[key])) into(old[key], now[key], `${at}/*`)
   for (const key of ['anyOf', 'oneOf', 'allOf']) {
-    const others = list(now[key])
-    for (const [index, branch] of list(old[key]).entries()) {
-      const fits = others.some(other => {
-        const wrongs: string[] = []
-        compare(documents, branch, other, side, at, wrongs, within)
-        return wrongs.length === 0
-      })
-      if (!fits) found.push(`${at}: ${key}[${index}] has no equal any more`)
-    }
+    const [branches, others] = [list(old[key]), list(now[key])]
+    for (const [index, branch] of branches.entries())
+      if (!others.some(other => fits(branch, other)))
+        found.push(`${at}: ${key}[${index}] has no equal any more`)
+    // One more branch of allOf restricts a response, and breaks nobody.
+    if (side === 'response' && key !== 'allOf' && branches.length > 0)
+      for (const [index, other] of others.entries())
+        if (!branches.some(branch => fits(branch, other))) found.push(`${at}: ${key}[${index}] is new`)
   }
 }
 
 const word = (value: Json | undefined): string => (typeof value === 'string' ? value : JSON.stringify(value))
 const words = (value: Json | undefined): string[] => list(value).map(word)
 const types = (schema: Schema): string[] => words(schema['type'])
+const membersOf = (schema: Schema): Json[] => list(schema['enum'] ?? schema['const'])
 const isObject = (value: Json | undefined): value is Schema =>
   typeof value === 'object' && value !== null && !Array.isArray(value)
 const object = (value: Json | undefined): Schema => (isObject(value) ? value : {})

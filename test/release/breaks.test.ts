@@ -69,7 +69,10 @@ t.test('a field and an enum member that were taken away are named, however deep'
     [`${at}/b is gone`]
   )
   t.same(breaks(of({ enum: ['A', 'B'] }), of({ enum: ['A'] })), [`${at}: "B" is gone`])
-  t.same(breaks(of(string), of({ type: 'integer' })), [`${at}: no string any more`])
+  t.same(breaks(of(string), of({ type: 'integer' })), [
+    `${at}: no string any more`,
+    `${at}: may be integer now`
+  ])
   t.same(breaks(of({ anyOf: [string, { type: 'null' }] }), of({ anyOf: [string] })), [
     `${at}: anyOf[1] has no equal any more`
   ])
@@ -93,6 +96,37 @@ t.test('a field of a request that became required, or went, is named', async t =
     [],
     'what is asked for no more breaks nobody'
   )
+})
+
+t.test('a field of a request that takes less than before is named', async t => {
+  const asks = (of: object) => small({}, { type: 'object', properties: { a: of } })
+  t.same(breaks(asks(string), asks({ ...string, enum: ['A', 'B'] })), [
+    'POST /x request/a: only "A", "B" now'
+  ])
+  t.same(breaks(asks(string), asks({ ...string, const: 'A' })), ['POST /x request/a: only "A" now'])
+  t.same(breaks(asks({ const: 'A' }), asks({ enum: ['A', 'B'] })), [], 'one more member breaks nobody')
+  const object = { type: 'object', properties: { b: string } }
+  const closed = { ...object, additionalProperties: false }
+  t.same(breaks(asks(object), asks(closed)), ['POST /x request/a: no other member any more'])
+  t.same(breaks(asks({ ...object, additionalProperties: string }), asks(closed)), [
+    'POST /x request/a: no other member any more'
+  ])
+  t.same(breaks(asks(closed), asks(object)), [])
+  const either = (...branches: object[]) => asks({ anyOf: branches })
+  t.same(breaks(either(string), either(string, { type: 'null' })), [], 'nor does one more kind of value')
+})
+
+t.test('a field of an answer that may be of a new kind is named', async t => {
+  const of = (schema: object) => small({ type: 'object', properties: { a: schema } })
+  const at = 'POST /x 200/a'
+  t.same(breaks(of(string), of({ type: ['string', 'null'] })), [`${at}: may be null now`])
+  t.same(breaks(of({ anyOf: [string] }), of({ anyOf: [string, { type: 'null' }] })), [
+    `${at}: anyOf[1] is new`
+  ])
+  t.same(breaks(of(string), of({ ...string, enum: ['A'] })), [], 'what says more than before breaks nobody')
+  t.same(breaks(of({}), of(string)), [])
+  const object = { type: 'object', properties: { b: string } }
+  t.same(breaks(of(object), of({ ...object, additionalProperties: false })), [])
 })
 
 t.test('what a $ref names is compared, and one that holds itself ends', async t => {
