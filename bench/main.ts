@@ -42,6 +42,7 @@ redisCallsPerTask counts Redis's reads from its clients (total_reads_processed):
 once. rssMb is the peak memory of Ackbox's process (VmHWM), including shared memory.
 
 BENCH_PIPELINING=50 sets limit.pipelining of Ackbox's downstreams in the benchmarks without -pipelined variants, never the relay's.
+BENCH_CONCURRENCY=50 sets limit.concurrency of the downstream of plain tasks (200).
 BENCH_NODE='--cpu-prof …' adds flags of Node for Ackbox, for example to profile it.`
 
 const total = ({ cpuMsPerTask }: Measured) => Object.values(cpuMsPerTask).reduce((sum, ms) => sum + ms, 0)

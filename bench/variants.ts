@@ -137,7 +137,13 @@ export async function runAckbox(
   more: Record<string, string> = {}
 ): Promise<Running> {
   const port = await freePort()
-  const { PATH = '', HOME = '', BENCH_NODE = '', BENCH_PIPELINING = '1' } = process.env
+  const {
+    PATH = '',
+    HOME = '',
+    BENCH_NODE = '',
+    BENCH_PIPELINING = '1',
+    BENCH_CONCURRENCY = '200'
+  } = process.env
   const flags = BENCH_NODE.split(' ').filter(flag => flag !== '')
   const settings = {
     DATABASE_URL: ground.urlOf(name),
@@ -145,6 +151,7 @@ export async function runAckbox(
     HANDLERS_DIR: fileURLToPath(new URL('./handlers', import.meta.url)),
     BENCH_SINK: ground.sinkUrl,
     BENCH_PIPELINING,
+    BENCH_CONCURRENCY,
     SECRET: 'a secret that is good enough for a benchmark',
     EGRESS_ALLOW: new URL(ground.sinkUrl).host,
     AUTH: 'off',

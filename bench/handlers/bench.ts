@@ -12,7 +12,7 @@ export default defineHandler({
       transport: 'http',
       request: ({ raw }) => ({ url: url`${env.BENCH_SINK}/`, body: raw }),
       limit: {
-        concurrency: 200,
+        concurrency: Number(process.env['BENCH_CONCURRENCY'] ?? 200),
         timeout: Number(process.env['BENCH_TIMEOUT_MS'] ?? 10_000),
         pipelining
       }
