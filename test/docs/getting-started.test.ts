@@ -5,7 +5,7 @@ import path from 'node:path'
 import t from 'tap'
 import { freePort } from '../../src/embedded/port.ts'
 import { dataFolder } from '../support/cluster.ts'
-import { isThere, program } from '../support/program.ts'
+import { program, without } from '../support/program.ts'
 import { folder, start } from '../support/service.ts'
 import { until } from '../support/until.ts'
 import { commands, page } from './markdown.ts'
@@ -19,7 +19,7 @@ const calls = blocks
 
 t.test(
   'a task that was posted before its receiver was there is HANDLED by its receipt',
-  { skip: isThere('curl', '--version') ? false : 'needs curl' },
+  { skip: without('curl') },
   async t => {
     // Inside the project, so that `ackbox/handler` resolves to this package.
     const handlers = path.join(root, 'dist', `started-${process.pid}`)

@@ -7,16 +7,14 @@ import t from 'tap'
 import { z } from 'zod'
 import { freePort } from '../../src/embedded/port.ts'
 import { createMetrics } from '../../src/runtime/metrics.ts'
-import { isThere } from '../support/program.ts'
+import { without } from '../support/program.ts'
 import { call, folder, settled, start } from '../support/service.ts'
 import { stage } from '../support/stage.ts'
 import { until } from '../support/until.ts'
 
 t.setTimeout(600_000)
 
-const skip = isThere('prometheus', '--version')
-  ? false
-  : 'no prometheus: Debian has it in the package prometheus'
+const skip = without('prometheus')
 
 // https://grafana.com/docs/grafana/latest/dashboards/build-dashboards/view-dashboard-json-model/
 const datasource = z.strictObject({ type: z.literal('prometheus'), uid: z.literal('${datasource}') })

@@ -10,7 +10,7 @@ import { freePort } from '../../src/embedded/port.ts'
 import { settings } from '../../src/service/settings.ts'
 import * as words from '../../src/domain/types.ts'
 import { signingSecret, tokens } from '../../src/domain/tokens.ts'
-import { isThere, program } from '../support/program.ts'
+import { program, without } from '../support/program.ts'
 import { dataFolder } from '../support/cluster.ts'
 import { folder, secret, start } from '../support/service.ts'
 import { until } from '../support/until.ts'
@@ -138,10 +138,9 @@ async function waitsForItsRetry(url: string, taskNo: string): Promise<void> {
   )
 }
 
-const noCurl =
-  isThere('curl', '--version') && isThere('openssl', 'version') ? false : 'needs curl and openssl'
+const skip = without('curl', 'openssl')
 
-t.test('every command of the README and of operations does what it says', { skip: noCurl }, async t => {
+t.test('every command of the README and of operations does what it says', { skip }, async t => {
   const env = { DATA_DIR: folder(t), SECRET: secret }
   const service = await start(t, env)
   const places = { 'http://127.0.0.1:3000': service.url }
@@ -156,7 +155,7 @@ t.test('every command of the README and of operations does what it says', { skip
   await obeyAll(t, pageOf('docs/operations.md'), { env: { ...more, ACKBOX_URL: again.url }, places })
 })
 
-t.test('whoever follows docs/receivers.md gets a task HANDLED', { skip: noCurl }, async t => {
+t.test('whoever follows docs/receivers.md gets a task HANDLED', { skip }, async t => {
   const port = String(await freePort())
   const own = signingSecret(secret, 'warehouse')
   const env = { DATA_DIR: await dataFolder(t), SECRET: secret, PORT: port }

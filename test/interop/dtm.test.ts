@@ -7,10 +7,11 @@ import t, { type Test } from 'tap'
 import { freePort } from '../../src/embedded/port.ts'
 import { dtmTaskNo } from '../../src/handler/dtm.ts'
 import { testMariadb, type TestMariadb } from '../support/mariadb.ts'
+import { without } from '../support/program.ts'
 import { call, settled, start, type Process } from '../support/service.ts'
 import { stage, type Stage } from '../support/stage.ts'
 import { until } from '../support/until.ts'
-import { cache, without } from './server.ts'
+import { cache } from './server.ts'
 
 const folder = resolve('test/interop/dtm')
 const missing = without('python3', 'mariadbd')

@@ -1,10 +1,11 @@
 import t, { type Test } from 'tap'
+import { without } from '../support/program.ts'
 import { stopwatch } from '../support/stopwatch.ts'
 import { parseBroker, type Broker } from '../../src/transport/broker.ts'
 import { dubboTransport, type DubboRequest } from '../../src/transport/dubbo/triple.ts'
 import { guard } from '../../src/transport/egress/guard.ts'
 import { sendContext } from '../transport/send-context.ts'
-import { freePorts, server, without, type Server } from './server.ts'
+import { freePorts, server, type Server } from './server.ts'
 
 const skip = without('java', 'mvn')
 const service = 'ackbox.interop.OrderNotifyService'

@@ -1,4 +1,5 @@
 import t, { type Test } from 'tap'
+import { without } from '../support/program.ts'
 import { stopwatch } from '../support/stopwatch.ts'
 import { parseBroker, type Broker } from '../../src/transport/broker.ts'
 import { dubbo2Transport } from '../../src/transport/dubbo/classic.ts'
@@ -6,7 +7,7 @@ import type { Dubbo2Request } from '../../src/transport/dubbo/hessian.ts'
 import { guard } from '../../src/transport/egress/guard.ts'
 import type { Accepted, Transport } from '../../src/transport/types.ts'
 import { sendContext } from '../transport/send-context.ts'
-import { freePorts, server, without, type Server } from './server.ts'
+import { freePorts, server, type Server } from './server.ts'
 
 const skip = without('java', 'mvn')
 const notice = 'ackbox.interop.OrderNotice'

@@ -12,7 +12,8 @@ import { dubbo2Transport } from '../../src/transport/dubbo/classic.ts'
 import { guard } from '../../src/transport/egress/guard.ts'
 import type { Accepted, Transport } from '../../src/transport/types.ts'
 import { conformance, type Mood, type Seen } from '../transport/conformance.ts'
-import { freePorts, server, without } from './server.ts'
+import { without } from '../support/program.ts'
+import { freePorts, server } from './server.ts'
 
 const skip = without('java', 'mvn')
 

@@ -1,8 +1,9 @@
 import { Admin, Consumer, MessagesStreamModes, Producer } from '@platformatic/kafka'
 import type { Test } from 'tap'
 import { parseBroker, type Broker } from '../../src/transport/broker.ts'
+import { without } from '../support/program.ts'
 import type { Stored } from './conformance.ts'
-import { freePorts, server, without, type Server } from './server.ts'
+import { freePorts, server, type Server } from './server.ts'
 
 export const skip = without('java', 'mvn')
 

@@ -8,7 +8,8 @@ import { guard } from '../../src/transport/egress/guard.ts'
 import { natsTransport } from '../../src/transport/nats/nats.ts'
 import { redisStreamTransport } from '../../src/transport/redis-stream/redis-stream.ts'
 import { sendContext } from '../transport/send-context.ts'
-import { freePorts, server, without } from './server.ts'
+import { without } from '../support/program.ts'
+import { freePorts, server } from './server.ts'
 
 const skip = without('apt-get')
 const deps = (name: string, url: string) => ({

@@ -9,8 +9,9 @@ import { guard } from '../../src/transport/egress/guard.ts'
 import { natsTransport, type NatsRequest } from '../../src/transport/nats/nats.ts'
 import type { Transport } from '../../src/transport/types.ts'
 import { sendContext } from '../transport/send-context.ts'
+import { without } from '../support/program.ts'
 import { brokerConformance, type BrokerUnderTest, type Stored } from './conformance.ts'
-import { freePorts, server, without } from './server.ts'
+import { freePorts, server } from './server.ts'
 
 const skip = without('apt-get')
 const user = 'ackbox'

@@ -1,8 +1,8 @@
 // The example of examples/open-platform, with a real Dubbo provider and a real Kafka.
 import t from 'tap'
 import { holds, killed } from '../support/example.ts'
+import { without } from '../support/program.ts'
 import { buildExamples } from './java.ts'
-import { without } from './server.ts'
 
 t.setTimeout(900_000)
 

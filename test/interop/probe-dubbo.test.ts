@@ -7,8 +7,9 @@ import { dubboTransport } from '../../src/transport/dubbo/triple.ts'
 import { guard } from '../../src/transport/egress/guard.ts'
 import type { Transport } from '../../src/transport/types.ts'
 import { only } from '../support/only.ts'
+import { without } from '../support/program.ts'
 import { setup } from '../support/setup.ts'
-import { freePorts, server, without } from './server.ts'
+import { freePorts, server } from './server.ts'
 
 const skip = without('java', 'mvn')
 const service = 'ackbox.interop.OrderNotifyService'

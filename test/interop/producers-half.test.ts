@@ -13,12 +13,11 @@ import { fetch, type RequestInit } from 'undici'
 import { signingSecret } from '../../src/domain/tokens.ts'
 import { freePort } from '../../src/embedded/port.ts'
 import { mariadbShop, postgresShop, type Shop } from '../producer/databases.ts'
-import { program } from '../support/program.ts'
+import { program, without } from '../support/program.ts'
 import { cutter, type Cutter } from '../support/proxy.ts'
 import { call, folder, secret, settled, start } from '../support/service.ts'
 import { stage } from '../support/stage.ts'
 import { buildSdk, goUrl, jdbcUrl, mainOf } from './sdk.ts'
-import { without } from './server.ts'
 
 t.setTimeout(900_000)
 

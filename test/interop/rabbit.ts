@@ -8,8 +8,9 @@ import { Connection, type SyncMessage } from 'rabbitmq-client'
 import type { Test } from 'tap'
 import { parseBroker, type Broker } from '../../src/transport/broker.ts'
 import { raw } from '../../src/transport/rabbitmq/receipts.ts'
+import { without } from '../support/program.ts'
 import type { Stored } from './conformance.ts'
-import { cache, freePorts, server, without, type Server } from './server.ts'
+import { cache, freePorts, server, type Server } from './server.ts'
 
 export const skip = without('apt-get', 'dpkg')
 

@@ -14,11 +14,11 @@ import {
   type Signed
 } from '../consumer/databases.ts'
 import { only } from '../support/only.ts'
-import { program, type Program } from '../support/program.ts'
+import { program, without, type Program } from '../support/program.ts'
 import { until } from '../support/until.ts'
 import { receiptSink } from './receipt-sink.ts'
 import { buildSdk, jdbcUrl, mainOf } from './sdk.ts'
-import { cache, without } from './server.ts'
+import { cache } from './server.ts'
 
 t.setTimeout(900_000)
 

@@ -5,11 +5,11 @@ import t, { type Test } from 'tap'
 import { receiver, type Message } from '../../src/consumer/consumer.ts'
 import { signingSecret } from '../../src/domain/tokens.ts'
 import { grant, postgresBank } from '../consumer/databases.ts'
+import { without } from '../support/program.ts'
 import { call, eachOf, folder, postUntilTaken, settled, start, untilHeard } from '../support/service.ts'
 import { until } from '../support/until.ts'
 import { consumers } from './consumers.ts'
 import { accessKey, accessSecret, login, rocketmqServer } from './rocketmq-server.ts'
-import { without } from './server.ts'
 
 t.setTimeout(900_000)
 

@@ -11,8 +11,9 @@ import {
 } from '../../src/transport/redis-stream/redis-stream.ts'
 import type { Transport } from '../../src/transport/types.ts'
 import { sendContext } from '../transport/send-context.ts'
+import { without } from '../support/program.ts'
 import { brokerConformance, type BrokerUnderTest } from './conformance.ts'
-import { freePorts, server, without } from './server.ts'
+import { freePorts, server } from './server.ts'
 
 const skip = without('apt-get')
 const password = 'pass-7Qx'

@@ -2,12 +2,13 @@ import { connect, headers as newHeaders, type NatsConnection } from '@nats-io/tr
 import { jetstream, jetstreamManager } from '@nats-io/jetstream'
 import { setTimeout as sleep } from 'node:timers/promises'
 import t, { type Test } from 'tap'
+import { without } from '../support/program.ts'
 import { stopwatch } from '../support/stopwatch.ts'
 import { readReceipts } from '../../src/transport/nats/receipts.ts'
 import type { TakeReceipt } from '../../src/transport/receipts.ts'
 import { parseBroker, type Broker } from '../../src/transport/broker.ts'
 import { guard } from '../../src/transport/egress/guard.ts'
-import { freePorts, server, without } from './server.ts'
+import { freePorts, server } from './server.ts'
 
 const skip = without('apt-get')
 

@@ -5,8 +5,9 @@ import { readReceipts } from '../../src/transport/redis-stream/receipts.ts'
 import type { TakeReceipt } from '../../src/transport/receipts.ts'
 import { parseBroker, type Broker } from '../../src/transport/broker.ts'
 import { guard } from '../../src/transport/egress/guard.ts'
+import { without } from '../support/program.ts'
 import { until } from '../support/until.ts'
-import { freePorts, server, without } from './server.ts'
+import { freePorts, server } from './server.ts'
 
 const skip = without('apt-get')
 

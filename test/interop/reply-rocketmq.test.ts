@@ -6,9 +6,9 @@ import { parseBroker, type Broker } from '../../src/transport/broker.ts'
 import { guard } from '../../src/transport/egress/guard.ts'
 import { sendContext } from '../transport/send-context.ts'
 import { only } from '../support/only.ts'
+import { without } from '../support/program.ts'
 import { until } from '../support/until.ts'
 import { login, rocketmqServer, transportTo } from './rocketmq-server.ts'
-import { without } from './server.ts'
 
 t.setTimeout(600_000)
 

@@ -3,10 +3,10 @@ import { createServer } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { json } from 'node:stream/consumers'
 import t from 'tap'
+import { without } from '../support/program.ts'
 import { javaExample } from './java.ts'
 import { sendContext } from '../transport/send-context.ts'
 import { accessKey, accessSecret, login, rocketmqServer, transportTo } from './rocketmq-server.ts'
-import { without } from './server.ts'
 
 const skip = without('java', 'mvn')
 

@@ -5,8 +5,8 @@ import type { RocketmqRequest } from '../../src/transport/rocketmq/rocketmq.ts'
 import { sendContext } from '../transport/send-context.ts'
 import { brokerConformance, type BrokerUnderTest, type Stored } from './conformance.ts'
 import { accessKey, accessSecret, login, rocketmqServer, transportTo } from './rocketmq-server.ts'
-import { without } from './server.ts'
 import { only } from '../support/only.ts'
+import { without } from '../support/program.ts'
 
 const silent = { info() {}, warn() {}, error() {}, debug() {} }
 

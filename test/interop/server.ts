@@ -1,5 +1,5 @@
 // Real servers, each in its own process for the test: started, killed, frozen and started again.
-import { execFile, spawn, spawnSync, type ChildProcess } from 'node:child_process'
+import { execFile, spawn, type ChildProcess } from 'node:child_process'
 import { once } from 'node:events'
 import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
@@ -8,6 +8,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { promisify } from 'node:util'
 import type { Test } from 'tap'
 import { freePort } from '../../src/embedded/port.ts'
+import { without } from '../support/program.ts'
 
 export interface Server {
   /** kill -9; resolves when it is gone. */
@@ -108,13 +109,6 @@ function stopped(child: ChildProcess | undefined): void {
   if (!existsSync(threads)) return
   const stands = (id: string): boolean => / [TtZX] /.test(readFileSync(`${threads}/${id}/stat`, 'utf8'))
   for (const end = Date.now() + 1_000; Date.now() < end;) if (readdirSync(threads).every(stands)) return
-}
-
-/** Why servers that need these programs cannot run here; false if they can. With CI=true nothing is skipped. */
-export function without(...programs: string[]): false | string {
-  if (process.env['CI'] === 'true') return false
-  const missing = programs.filter(program => spawnSync('sh', ['-c', `command -v ${program}`]).status !== 0)
-  return missing.length > 0 && `${missing.join(' and ')} not found`
 }
 
 /**

@@ -3,11 +3,12 @@
 import path from 'node:path'
 import t from 'tap'
 import { only } from '../support/only.ts'
+import { without } from '../support/program.ts'
 import { folder, postUntilTaken, recorded, start } from '../support/service.ts'
 import { sink } from '../support/sink.ts'
 import { consumers } from './consumers.ts'
 import { javaExample } from './java.ts'
-import { freePorts, without } from './server.ts'
+import { freePorts } from './server.ts'
 
 const skip = without('java', 'mvn')
 t.test('one task reaches an HTTP service, a Dubbo provider and a queue', { skip }, async t => {

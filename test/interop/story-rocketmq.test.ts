@@ -3,10 +3,10 @@ import path from 'node:path'
 import t from 'tap'
 import { freePort } from '../../src/embedded/port.ts'
 import { only } from '../support/only.ts'
+import { without } from '../support/program.ts'
 import { call, eachOf, folder, postUntilTaken, settled, start } from '../support/service.ts'
 import { javaExample } from './java.ts'
 import { accessKey, accessSecret, login, rocketmqServer } from './rocketmq-server.ts'
-import { without } from './server.ts'
 
 t.setTimeout(600_000)
 

@@ -3,6 +3,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import path from 'node:path'
 import t, { type Test } from 'tap'
 import { only } from '../support/only.ts'
+import { without } from '../support/program.ts'
 import {
   call,
   eachOf,
@@ -14,7 +15,6 @@ import {
   type Process
 } from '../support/service.ts'
 import { consumers, type Consumed } from './consumers.ts'
-import { without } from './server.ts'
 
 t.setTimeout(900_000)
 

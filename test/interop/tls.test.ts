@@ -6,11 +6,12 @@ import { connect, type AddressInfo } from 'node:net'
 import { join, resolve } from 'node:path'
 import { createServer } from 'node:tls'
 import t, { type Test } from 'tap'
+import { without } from '../support/program.ts'
 import { call, folder, postUntilTaken, start } from '../support/service.ts'
 import { until } from '../support/until.ts'
 import { ca, good, key } from '../transport/certs.ts'
 import { consumers } from './consumers.ts'
-import { freePorts, server, without } from './server.ts'
+import { freePorts, server } from './server.ts'
 
 t.setTimeout(600_000)
 

@@ -4,7 +4,7 @@ import { mock } from 'node:test'
 import t, { type Test } from 'tap'
 import { freePort } from '../../src/embedded/port.ts'
 import { openTerminal } from '../../src/runtime/terminal.ts'
-import { isThere, program } from '../support/program.ts'
+import { program, without } from '../support/program.ts'
 import { call, folder } from '../support/service.ts'
 
 function terminal(t: Test) {
@@ -68,10 +68,9 @@ t.test('an error shows its stack, a warning its message only', t => {
   t.end()
 })
 
-const noScript = isThere('script', '--version') ? false : 'needs script of util-linux'
 t.test(
   'the first task leaves a line on the terminal, and names the demo of this port',
-  { skip: noScript },
+  { skip: without('script') },
   async t => {
     const port = await freePort()
     const start = `${process.execPath} ${path.resolve(import.meta.dirname, '../../src/cli/ackbox.js')} start`

@@ -6,6 +6,7 @@ import t, { type Test } from 'tap'
 import { freePort } from '../../src/embedded/port.ts'
 import { checkDatabase } from '../../src/db/pool.ts'
 import { testDb } from '../support/postgres.ts'
+import { without } from '../support/program.ts'
 import { folder, launch, plainNode, secret } from '../support/service.ts'
 import { until } from '../support/until.ts'
 
@@ -13,7 +14,7 @@ t.setTimeout(300_000)
 
 const program = path.resolve(import.meta.dirname, '../../src/cli/ackbox.js')
 
-const missing = spawnSync('pgbouncer', ['--version']).status !== 0 && 'no pgbouncer on the PATH'
+const skip = without('pgbouncer')
 
 /** Starts a pgbouncer for the test. Returns the URL through it. */
 async function bouncer(t: Test, url: string, ...more: string[]): Promise<string> {
@@ -66,27 +67,23 @@ function doctor(url: string): string {
   return status === 1 ? stdout : `${status}: ${stdout}`
 }
 
-t.test(
-  'pgbouncer that refuses the settings of our sessions',
-  { skip: process.env['CI'] !== 'true' && missing },
-  async t => {
-    const { url } = await testDb(t)
-    const through = await bouncer(t, url)
-    await t.rejects(checkDatabase(through), /pooler answers .*Point DATABASE_URL to PostgreSQL itself/)
-    t.match(
-      doctor(through),
-      /^FIX {3}PostgreSQL +cannot be used: A pooler answers .*Point DATABASE_URL to PostgreSQL itself/m
-    )
-    const service = launch(t, { DATABASE_URL: through, SECRET: secret, AUTH: 'off', PORT: '0' })
-    t.same(await service.exited, { code: 1, signal: null })
-    t.match(
-      service.output(),
-      /ackbox: A pooler answers .*Point DATABASE_URL to PostgreSQL itself, not to a pooler/
-    )
-  }
-)
+t.test('pgbouncer that refuses the settings of our sessions', { skip }, async t => {
+  const { url } = await testDb(t)
+  const through = await bouncer(t, url)
+  await t.rejects(checkDatabase(through), /pooler answers .*Point DATABASE_URL to PostgreSQL itself/)
+  t.match(
+    doctor(through),
+    /^FIX {3}PostgreSQL +cannot be used: A pooler answers .*Point DATABASE_URL to PostgreSQL itself/m
+  )
+  const service = launch(t, { DATABASE_URL: through, SECRET: secret, AUTH: 'off', PORT: '0' })
+  t.same(await service.exited, { code: 1, signal: null })
+  t.match(
+    service.output(),
+    /ackbox: A pooler answers .*Point DATABASE_URL to PostgreSQL itself, not to a pooler/
+  )
+})
 
-t.test('pgbouncer that drops them in silence', { skip: process.env['CI'] !== 'true' && missing }, async t => {
+t.test('pgbouncer that drops them in silence', { skip }, async t => {
   const { url } = await testDb(t)
   const through = await bouncer(
     t,

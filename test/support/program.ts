@@ -18,6 +18,13 @@ export interface Program {
 export const isThere = (command: string, ...args: string[]): boolean =>
   spawnSync(command, args, { stdio: 'ignore' }).status === 0
 
+/** Why tests that need these programs cannot run here; false if they can. With CI=true nothing is skipped: such a test fails. */
+export function without(...programs: string[]): false | string {
+  if (process.env['CI'] === 'true') return false
+  const missing = programs.filter(program => spawnSync('sh', ['-c', `command -v ${program}`]).status !== 0)
+  return missing.length > 0 && `${missing.join(' and ')} not found`
+}
+
 /** Starts it; it is killed with the test at the latest. */
 export function program(
   t: Test,
