@@ -18,12 +18,19 @@ const named = [...`${text}${findings}`.matchAll(/`([a-z0-9/-]+)` “([^”]+)”
   })
 )
 
-/** The titles in a source, as patterns. An expression in a template matches any text. */
+/** A shorter text beside the expressions of a template would be the title of nearly any test. */
+const leastText = 10
+
+/** The titles of the tests in a source, as patterns. An expression in a template matches any text. */
 const titlesIn = (source: string): RegExp[] =>
-  [...source.matchAll(/'([^'\n]+)'|`([^`\n]+)`/g)].map(([, plain, template = '']) => {
-    const parts = plain === undefined ? template.split(/\$\{[^}]*\}/) : [plain]
-    return new RegExp(`^${parts.map(part => part.replaceAll(/[^\w\s]/g, '\\$&')).join('.+')}$`)
-  })
+  [...source.matchAll(/\bt\.test\(\s*(?:'([^'\n]+)'|"([^"\n]+)"|`([^`\n]+)`)/g)].flatMap(
+    ([, single, double, template = '']) => {
+      const plain = single ?? double
+      const parts = plain === undefined ? template.split(/\$\{[^}]*\}/) : [plain]
+      if (parts.join('').length < leastText) return []
+      return new RegExp(`^${parts.map(part => part.replaceAll(/[^\w\s]/g, '\\$&')).join('.+')}$`)
+    }
+  )
 
 /** The cells of each row of the table under this heading, without its head. */
 function table(heading: string): string[][] {
@@ -96,6 +103,14 @@ t.test('every cell of the matrix has one of the answers, and every fault its tes
     )
     t.match(cells[8], /“/, fault)
   }
+})
+
+t.test('only the title of a test counts, and one that says which test it is', async t => {
+  const has = (source: string, title: string): boolean => titlesIn(source).some(each => each.test(title))
+  t.ok(has("t.test('a kill loses nothing', async t => {})", 'a kill loses nothing'))
+  t.ok(has('t.test(\n  `a kill of ${name} loses nothing`, async t => {})', 'a kill of Redis loses nothing'))
+  t.notOk(has("const said = 'a kill loses nothing'", 'a kill loses nothing'))
+  t.notOk(has('t.test(`${name}: ${place}`, async t => {})', 'a kill: loses nothing'))
 })
 
 t.test('every test it names is in the run, under the title it gives', async t => {
