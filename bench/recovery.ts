@@ -28,7 +28,7 @@ that was not recorded. Progress goes to stderr, the report to stdout as one line
 
 Goal: the longest is at most 4 s, whatever the timeout.`
 
-/** The bound that is promised while another process is alive. */
+/** The promise is that another process takes the deliveries back in this time. The last one is sent behind its queue. */
 const boundMs = 4_000
 
 interface Amounts {
