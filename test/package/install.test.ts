@@ -1,6 +1,7 @@
 // npm run test:package: the tarball of `npm pack`, installed into an empty folder, works as the pages promise.
+// TARBALL_TO=FOLDER keeps the tarball there if it does: a release publishes this file, and not another build.
 import { spawn } from 'node:child_process'
-import { existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { copyFileSync, existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import path from 'node:path'
 import t, { type Test } from 'tap'
 import { freePort } from '../../src/embedded/port.ts'
@@ -247,3 +248,10 @@ t.test('npm start leaves nothing behind, whoever is told to end', async t => {
     t.equal(service.said().split('"msg":"stop"').length - 1, 1, `${what}: it heard of it once, and drained`)
   }
 })
+
+const { TARBALL_TO } = process.env
+if (TARBALL_TO !== undefined)
+  t.test('the tarball is kept', async kept => {
+    kept.ok(t.passing(), 'all of the above passed')
+    if (t.passing()) copyFileSync(tarball, path.join(TARBALL_TO, path.basename(tarball)))
+  })
