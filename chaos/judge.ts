@@ -28,6 +28,7 @@ const checks: ((evidence: Evidence) => Finding[])[] = [
   arrivals.unexpected,
   answers.vanished,
   answers.stuck,
+  answers.failedEarly,
   arrivals.corrupted,
   arrivals.early,
   arrivals.unaccounted,

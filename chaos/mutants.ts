@@ -14,6 +14,14 @@ export const mutants: Record<string, Mutant> = {
     expects: 'vanished',
     only: ['postgres.stop', 'postgres.backends']
   },
+  'failed-at-once': {
+    description: 'a delivery is FAILED at its first failed try, whatever its limit',
+    file: 'src/domain/retry-policy.js',
+    from: 'if (tried.triesLeft <= 0)',
+    to: 'if (tried.triesLeft < Infinity)',
+    expects: 'failedEarly',
+    only: ['sink.fail', 'kill.worker']
+  },
   'record-before-send': {
     description: 'a delivery is HANDLED before its request is sent',
     file: 'src/delivery/execute.js',

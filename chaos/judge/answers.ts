@@ -2,6 +2,8 @@
 import { callsOf, findingOf, isOk, type Evidence } from './evidence.ts'
 import type { Finding } from './finding.ts'
 import { isUnclear, patienceMs } from '../client.ts'
+import type { Call, History } from '../history.ts'
+import { defaultTimes } from '../terms.ts'
 
 export function vanished({ cases }: Evidence): Finding[] {
   return cases
@@ -19,6 +21,22 @@ export function stuck({ cases }: Evidence): Finding[] {
   return cases
     .filter(one => one.seen?.status === 'SENDING')
     .map(one => findingOf(one, 'stuck', `still SENDING at attempt ${one.seen?.attempt ?? 0}`))
+}
+
+/**
+ * No downstream refuses here, no receipt is FAILED, and nothing expires: a delivery ends FAILED only at its limit, and each try has an
+ * attempt number. The only delivery of a task is FAILED when its redelivery is answered 2xx: it has its limit once more.
+ */
+export function failedEarly({ cases }: Evidence): Finding[] {
+  return cases.flatMap(one => {
+    const { planned, task, seen } = one
+    if (seen?.status !== 'FAILED') return []
+    const isAnew = task?.deliveries.length === 1 && callsOf(one, 'redeliver').some(call => isOk(call.status))
+    const fewest = (planned.retryTimes ?? defaultTimes) * (isAnew ? 2 : 1)
+    return seen.attempt < fewest
+      ? [findingOf(one, 'failedEarly', `FAILED at attempt ${seen.attempt}, and its limit allows ${fewest}`)]
+      : []
+  })
 }
 
 export function receiptLost({ cases }: Evidence): Finding[] {
@@ -75,13 +93,21 @@ export function conflict({ history }: Evidence): Finding[] {
 }
 
 export function refused({ history }: Evidence): Finding[] {
-  return history.calls.flatMap(({ kind, taskNo, status }): Finding[] => {
+  return history.calls.flatMap((call): Finding[] => {
+    const { kind, taskNo, status } = call
     if (isUnclear(status)) return []
     const isWrong =
-      (kind === 'wrong' && isOk(status)) || ((kind === 'first' || kind === 'again') && !isOk(status))
+      (kind === 'wrong' && isOk(status)) ||
+      ((kind === 'first' || kind === 'again') && !isOk(status)) ||
+      (kind === 'redeliver' && !isOk(status) && !(status === 409 && mayBeOver(history, call)))
     return isWrong ? [{ charge: 'refused', taskNo, detail: `${kind} POST was answered ${status}` }] : []
   })
 }
+
+/** Nothing was FAILED any more: a try without a clear answer had begun the round, or a receipt had ended the delivery. */
+const mayBeOver = ({ receipts }: History, { taskNo, tries }: Call): boolean =>
+  tries.length > 1 ||
+  receipts.some(one => one.taskNo === taskNo && one.token === 'good' && one.result === 'HANDLED')
 
 export function unanswered({ history }: Evidence): Finding[] {
   if (history.interrupted) return []

@@ -1,5 +1,5 @@
 import t from 'tap'
-import type { History } from '../../chaos/history.ts'
+import type { Call, History } from '../../chaos/history.ts'
 import { judge } from '../../chaos/judge.ts'
 import { charges } from '../../chaos/judge/finding.ts'
 import {
@@ -25,6 +25,25 @@ const alarm = { taskNo: 'a', downstream: 'plain', attempt: 1, kind: 'FAILED', cr
 const endedAtStart = exit({ launchedAt: start - 2_000, starting: true })
 const noRedis =
   '{"msg":"doctor.fix"}\nackbox: Redis at 127.0.0.1:6379 cannot be reached: check REDIS_URL, and that the server is up (connect ECONNREFUSED 127.0.0.1:6379)\n'
+/** Answered 500 once, and FAILED: allowed if its limit is 1. */
+const once = (retryTimes: number, more: Partial<History> = {}): History =>
+  history({
+    planned: [{ ...planned, retryTimes }],
+    arrivals: [arrival({ answer: '500' })],
+    tasks: [task(failed)],
+    alarms: [{ ...alarm, sentAt: iso(90) }],
+    ...more
+  })
+/** The same task, redelivered. The sink answers well from then on. */
+const redelivered = (more: Partial<Call> = {}): Partial<History> => ({
+  calls: [call('first', 201), { ...call('redeliver', 200, 1_000), ...more }],
+  arrivals: [arrival({ answer: '500' }), arrival({ at: start + 1_500, attempt: 2 })],
+  tasks: [task({ attempt: 2, attempts: rows(2), handledAt: iso(1_510) })]
+})
+const tried = (...statuses: number[]): Partial<Call> => ({
+  status: statuses.at(-1) ?? 0,
+  tries: statuses.map((status, n) => ({ at: start + 1_000 + n * 100, ms: 10, status }))
+})
 const other = (n: number) => arrival({ taskNo: 'b', at: start + n })
 
 /** Two tasks of one key. The first was HANDLED at 70. */
@@ -74,6 +93,34 @@ const stories: [charge: keyof typeof charges, guilty: History, innocent: History
     history({ calls: [call('first', 201), call('look', 200)] })
   ],
   ['stuck', history({ tasks: [task({ status: 'SENDING' })] }), history()],
+  ['failedEarly', once(2), once(1)],
+  // Without retryTimes the limit is that of the handler, 30.
+  ['failedEarly', once(1, { planned: [planned] }), once(1)],
+  // The redelivery was answered 2xx, and nothing was sent.
+  [
+    'failedEarly',
+    once(1, { calls: [call('first', 201), call('redeliver', 200, 1_000)] }),
+    once(1, redelivered())
+  ],
+  // Whether that of a task with two downstreams was FAILED at the redelivery is not known.
+  [
+    'failedEarly',
+    once(1, { calls: [call('first', 201), call('redeliver', 200, 1_000)] }),
+    once(1, {
+      planned: [{ ...planned, messageCode: 'chaos.pair', retryTimes: 1 }],
+      calls: [call('first', 201), call('redeliver', 200, 1_000)],
+      arrivals: [arrival({ downstream: 'left', answer: '500' })],
+      tasks: [
+        {
+          ...task(),
+          deliveries: [
+            ...task({ ...failed, downstream: 'left' }).deliveries,
+            ...task({ downstream: 'right' }).deliveries
+          ]
+        }
+      ]
+    })
+  ],
   ['corrupted', history({ arrivals: [arrival({ hash: 'another' })] }), history()],
   ['corrupted', history({ arrivals: [arrival({ signed: false })] }), history()],
   [
@@ -166,6 +213,13 @@ const stories: [charge: keyof typeof charges, guilty: History, innocent: History
     'refused',
     history({ calls: [call('first', 201), { ...call('wrong', 201), taskNo: 'b' }] }),
     history({ calls: [call('first', 201), { ...call('wrong', 422), taskNo: 'b' }] })
+  ],
+  ['refused', once(1, redelivered(tried(404))), once(1, redelivered())],
+  ['refused', once(1, redelivered(tried(409))), once(1, redelivered(tried(503, 409)))],
+  [
+    'refused',
+    once(1, redelivered(tried(503, 404))),
+    once(1, { ...redelivered(tried(409)), receipts: [receipt({ downstream: 'plain' })] })
   ],
   ['unanswered', history({ calls: [call('first', 201), call('again', 503)] }), history()],
   [
