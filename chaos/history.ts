@@ -167,7 +167,7 @@ export interface History {
   /** Where a canary was found, and its name. */
   leaks: { place: string; secret: string }[]
   inside: InsideFinding[]
-  /** When a process logged that it had been declared dead. */
+  /** When a process logged that it had been declared dead, by the host's clock. */
   calledDead: { process: string; at: number }[]
   /** The planned actions. */
   wanted: string[]

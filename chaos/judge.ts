@@ -44,6 +44,7 @@ const checks: ((evidence: Evidence) => Finding[])[] = [
   arrivals.overdue,
   answers.leaked,
   answers.crashed,
+  answers.declaredDead,
   answers.forged,
   answers.rollingPost,
   answers.inside,

@@ -55,7 +55,7 @@ export async function run(options: RunOptions): Promise<History> {
 }
 
 async function play(
-  { seed, profile, queue, stop }: RunOptions,
+  { seed, profile, queue, stop, aheadSeconds }: RunOptions,
   cluster: Cluster,
   progress: Progress,
   say: () => void
@@ -144,8 +144,11 @@ async function play(
       beats: metronome.beats,
       leaks: leaksIn(texts, cluster.canaries, tokens),
       inside: insideFindings,
-      calledDead: cluster.members.flatMap(({ name }) =>
-        loggedAt([texts[`${name}.log`] ?? ''], 'node\\.called_dead').map(at => ({ process: name, at }))
+      calledDead: cluster.members.flatMap(({ name, role }) =>
+        loggedAt([texts[`${name}.log`] ?? ''], 'node\\.called_dead').map(at => ({
+          process: name,
+          at: role === 'api' ? at : at - aheadSeconds * 1_000
+        }))
       ),
       wanted: actionsOf(plan),
       interrupted: stop.aborted

@@ -1,5 +1,5 @@
 // Charges about the answers of the service and its final states: are they consistent, and do they match the events?
-import { callsOf, findingOf, isOk, type Evidence } from './evidence.ts'
+import { callsOf, findingOf, isOk, wasSilenced, type Evidence } from './evidence.ts'
 import type { Finding } from './finding.ts'
 import { isUnclear, patienceMs } from '../client.ts'
 import type { Call, History } from '../history.ts'
@@ -150,6 +150,15 @@ export function crashed({ history, faultsIn }: Evidence): Finding[] {
       }
     ]
   })
+}
+
+export function declaredDead(evidence: Evidence): Finding[] {
+  return evidence.history.calledDead
+    .filter(one => !wasSilenced(evidence, one))
+    .map(({ process, at }) => ({
+      charge: 'declaredDead',
+      detail: `${process} learnt it at ${new Date(at).toISOString().slice(11, 23)}`
+    }))
 }
 
 /** Without Redis, only this log line excuses the end of a start. Any other reason is a defect. */

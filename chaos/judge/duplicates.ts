@@ -1,8 +1,8 @@
 // Repeated arrivals, and their causes. Delivery at least once allows repeats, but no repeat without a cause.
 import { isUnclear } from '../client.ts'
-import type { Arrival, Fault, Try } from '../history.ts'
+import type { Arrival, Fault, History, Try } from '../history.ts'
 import { concurrency, downstreamsOf, leaseMs, receiptTimeoutMs, sharing, timeoutMs } from '../terms.ts'
-import { callsOf, findingOf, isOk, type Case, type Evidence } from './evidence.ts'
+import { callsOf, findingOf, isOk, wasSilenced, type Case, type Evidence } from './evidence.ts'
 import type { Finding } from './finding.ts'
 
 export interface Duplicates {
@@ -53,11 +53,12 @@ const afterMs = { 'postgres.': 2_000, 'redis.': 1_000 }
  * because the time of a read depends on the machine.
  */
 function causeOf(
-  { faultsIn, killOf, heldIn, connections, history }: Evidence,
+  evidence: Evidence,
   one: Case,
   before: Arrival,
   arrival: Arrival
 ): string | Fault | undefined {
+  const { faultsIn, killOf, heldIn, connections, history } = evidence
   if (!isOk(Number(before.answer))) return `answer ${before.answer}`
   const outcome = one.seen?.attempts.find(({ attempt }) => attempt === before.attempt)?.outcome
   if (outcome !== 'delivered') {
@@ -98,9 +99,12 @@ function causeOf(
     const [fault] = faultsIn(before.builtAt, until, one => one.action.startsWith(action), after)
     if (fault) return fault
   }
-  // Its sender had no processor for so long that it was declared dead, and others sent its deliveries.
-  const isDead = ({ process, at }: { process: string; at: number }): boolean =>
-    before.sender.startsWith(`${process}#`) && at > before.builtAt && at < before.builtAt + leaseMs + 10_000
+  // Its sender could not beat for so long that it was declared dead, and others sent its deliveries.
+  const isDead = (one: History['calledDead'][number]): boolean =>
+    before.sender.startsWith(`${one.process}#`) &&
+    one.at > before.builtAt &&
+    one.at < before.builtAt + leaseMs + 10_000 &&
+    wasSilenced(evidence, one)
   return history.calledDead.some(isDead) ? 'called dead' : undefined
 }
 

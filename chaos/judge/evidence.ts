@@ -171,6 +171,24 @@ function endsAt({ action, from, to }: Fault): number {
   return isShort ? from + 1 : to
 }
 
+/** A process learns that it was declared dead within this time after it was silenced. */
+const silencedMs = 8_000
+
+/**
+ * Why a living process that logged at `at` that it had been declared dead could not beat: it was held, or PostgreSQL or the machine did
+ * not work. False: it was declared dead without a cause.
+ */
+export function wasSilenced(
+  { faultsIn, hasWorked }: Evidence,
+  { process, at }: History['calledDead'][number]
+): boolean {
+  const isCause = (fault: Fault): boolean =>
+    fault.action.startsWith('postgres.') ||
+    (/^(stop|thaw)\./.test(fault.action) && fault.process?.startsWith(`${process}#`) === true)
+  const isStarved = [0, 2_000, 4_000].some(ms => !hasWorked(at - ms - 4_000, at - ms))
+  return isStarved || faultsIn(at - silencedMs, at, isCause).length > 0
+}
+
 /** The calls of this kind that the producer made, answered or not. */
 export const callsOf = (one: Case, kind: Call['kind']): Call[] => one.calls.filter(call => call.kind === kind)
 

@@ -20,6 +20,7 @@ export const charges = {
   overdue: 'due, and not attempted within the promised time after the last fault',
   leaked: 'a key, token, secret or password is in a log or in an answer',
   crashed: 'a process ended that nobody had ended, or did not end well at SIGTERM',
+  declaredDead: 'a process that lived was declared dead, and nothing had kept it from its beats',
   overtaken: 'sent before the one in front of it, of the same orderingKey, had ended',
   misplaced: 'its place among those of its orderingKey is not that of its acceptance',
   unexplained: 'delivered again without a failure, a timeout or a kill to explain it',

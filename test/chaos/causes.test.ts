@@ -111,19 +111,40 @@ t.test('a POST that fails in a rolling restart is charged where the machine work
   t.notOk('rollingPost' in judge(story(40), 1).counts, 'a quarter of it')
 })
 
-t.test('what a process had when it was called dead though it lived may arrive twice', async t => {
-  const story = (...calledDead: History['calledDead']) =>
-    history({
-      calledDead,
-      arrivals: [arrival(), arrival({ at: start + 500, attempt: 2 })],
-      tasks: [task({ attempt: 2, attempts: rows(2), handledAt: iso(510) })]
+t.test('what a process had when it was declared dead may arrive twice, if it could not beat', async t => {
+  const story = (more: Partial<History>, process = 'worker-1', at = 600) =>
+    judge(
+      history({
+        calledDead: [{ process, at: start + at }],
+        arrivals: [arrival(), arrival({ at: start + 500, attempt: 2 })],
+        tasks: [task({ attempt: 2, attempts: rows(2), handledAt: iso(510) })],
+        ...more
+      }),
+      1
+    )
+  const excused = { verdict: 'green', duplicates: { causes: { 'called dead': 1 } } }
+  /** Until 3 s before it learns it, the machine did not work for 3 s. */
+  const starved = (slowMs: number): Partial<History> => ({
+    beats: Array.from({ length: 60 }, (_, n) => {
+      const at = 600 + 250 * (n - 50)
+      return { at: start + at, ms: at > -5_400 && at <= -2_400 ? slowMs : 10, workedMs: 10 }
     })
-  t.match(judge(story({ process: 'worker-1', at: start + 600 }), 1), {
-    verdict: 'green',
-    duplicates: { causes: { 'called dead': 1 } }
   })
-  t.match(judge(story({ process: 'worker-2', at: start + 600 }), 1), { verdict: 'red' }, 'another one')
-  t.match(judge(story({ process: 'worker-1', at: start - 1 }), 1), { verdict: 'red' }, 'before it had it')
+  const stop = (process: string) => ({ faults: [fault('stop.worker', -6_000, -1_000, process)] })
+  t.match(story(starved(1_000)), excused)
+  t.match(story({ faults: [fault('postgres.blackhole', -6_000, -3_000)] }), excused)
+  t.match(story(stop('worker-1#1')), excused)
+  t.same(story({}).counts, { declaredDead: 1, unexplained: 1 }, 'it worked all the time')
+  t.match(story(starved(15)).counts, { declaredDead: 1 }, 'it had two thirds of a processor')
+  t.match(story(stop('worker-2#1')).counts, { declaredDead: 1 }, 'another one was stopped')
+  t.match(story({ faults: [fault('redis.kill', -6_000, -1_000)] }).counts, { declaredDead: 1 })
+  t.match(
+    story({ faults: [fault('postgres.stop', -30_000, -9_000)] }).counts,
+    { declaredDead: 1 },
+    'long ago'
+  )
+  t.same(story(stop('worker-2#1'), 'worker-2').counts, { unexplained: 1 }, 'another one was declared dead')
+  t.same(story(stop('worker-1#1'), 'worker-1', -1).counts, { unexplained: 1 }, 'before it had the delivery')
 })
 
 t.test('a request without a row is excused by the kill of its own sender, whenever it is read', async t => {

@@ -284,6 +284,14 @@ const stories: [charge: keyof typeof charges, guilty: History, innocent: History
     })
   ],
   [
+    'declaredDead',
+    history({ calledDead: [{ process: 'worker-1', at: start + 9_000 }] }),
+    history({
+      calledDead: [{ process: 'worker-1', at: start + 9_000 }],
+      faults: [fault('thaw.worker', -2_000, 8_000, 'worker-1#1')]
+    })
+  ],
+  [
     'unexplained',
     history({
       arrivals: [arrival(), arrival({ at: start + 500, attempt: 2 })],
