@@ -36,6 +36,8 @@ export interface Call {
   tries: Try[]
   /** The status of the last try; 0 when the run ended without an answer. */
   status: number
+  /** The deliverStartTime of a first POST, if it has one. */
+  startAt?: number
 }
 
 export interface Arrival {

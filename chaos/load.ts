@@ -88,7 +88,13 @@ async function produce(options: LoadOptions, calls: Call[], task: PlannedTask): 
   const text = envelope(task, startAt)
   const path = `/tasks/${task.taskNo}`
   const call = async (kind: Call['kind'], once: () => Promise<HttpAnswer>): Promise<number> => {
-    const made: Call = { taskNo: task.taskNo, kind, tries: [], status: 0 }
+    const made: Call = {
+      taskNo: task.taskNo,
+      kind,
+      tries: [],
+      status: 0,
+      ...(kind === 'first' && task.startInMs !== undefined && { startAt })
+    }
     calls.push(made)
     const { status } = await askUntilClear(once, made.tries, signal)
     made.status = status

@@ -71,11 +71,15 @@ export function early({ history, cases }: Evidence): Finding[] {
   })
 }
 
+/** The latest of the times that the API shows and that its producer asked for: a service that ignores it shows none. */
 function startOf(one: Case): number {
   const { delayMs } = one.planned
   const shownStart = one.task?.deliverStartTime === undefined ? 0 : Date.parse(one.task.deliverStartTime)
-  const sentAt = Math.min(...callsOf(one, 'first').flatMap(call => call.tries.map(({ at }) => at)))
-  return Math.max(shownStart, delayMs === undefined || !Number.isFinite(sentAt) ? 0 : sentAt + delayMs)
+  const firsts = callsOf(one, 'first')
+  const asked = firsts.map(({ startAt = 0 }) => startAt)
+  const sentAt = Math.min(...firsts.flatMap(call => call.tries.map(({ at }) => at)))
+  const delayed = delayMs === undefined || !Number.isFinite(sentAt) ? 0 : sentAt + delayMs
+  return Math.max(shownStart, ...asked, delayed)
 }
 
 /** The kill of its sender excuses a request without a row, unless later events show that the row was written. */

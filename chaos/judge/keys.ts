@@ -41,8 +41,20 @@ export function overtaken({ history, cases }: Evidence): Finding[] {
   })
 }
 
-/** A task that was answered before another was posted stands before it. */
+/** A task that was answered before another was posted stands before it. Each that was accepted has a place. */
 export function misplaced({ cases }: Evidence): Finding[] {
+  const unplaced = cases.filter(
+    ({ planned, okAt, task, seen }) =>
+      planned.orderingKey !== undefined &&
+      okAt !== undefined &&
+      task !== undefined &&
+      !task.missing &&
+      seen?.position === undefined
+  )
+  return [...unplaced.map(one => findingOf(one, 'misplaced', 'it has no position')), ...inverted(cases)]
+}
+
+function inverted(cases: readonly Case[]): Finding[] {
   return [...groups(cases).values()].flatMap(row => {
     // From the last position: no task may be posted after the answer to a task behind it.
     let earliest: Case | undefined

@@ -133,6 +133,12 @@ const stories: [charge: keyof typeof charges, guilty: History, innocent: History
     history({ planned: [{ ...planned, delayMs: 51 }] }),
     history({ planned: [{ ...planned, delayMs: 50 }] })
   ],
+  // The service ignores the start time: the API does not show it.
+  [
+    'early',
+    history({ calls: [{ ...call('first', 201), startAt: start + 51 }] }),
+    history({ calls: [{ ...call('first', 201), startAt: start + 50 }] })
+  ],
   [
     'unaccounted',
     history({ tasks: [task({ attempts: [] })] }),
@@ -339,6 +345,15 @@ const stories: [charge: keyof typeof charges, guilty: History, innocent: History
   ['overtaken', inOrder({ secondAt: 40 }), inOrder({ secondAt: 80 })],
   ['overtaken', inOrder({ secondAt: 80, sequence: 7 }), inOrder({ secondAt: 80 })],
   ['misplaced', inOrder({ secondAt: 80, secondPostedAt: -50 }), inOrder({ secondAt: 80, secondPostedAt: 0 })],
+  // The service ignores the orderingKey.
+  [
+    'misplaced',
+    {
+      ...inOrder({ secondAt: 40 }),
+      tasks: [task(), task({ handledAt: iso(50) }, { taskNo: 'b' })]
+    },
+    inOrder({ secondAt: 80 })
+  ],
   ['attemptFell', history({ inside: [{ invariant: 'I32', taskNo: 'a', detail: '' }] }), history()]
 ]
 
