@@ -144,6 +144,16 @@ export interface SeenAlarm {
   resolvedAt?: string
 }
 
+/** A message to the alarm channel, and the status that it was answered with. It lists the first of the alarms that it counts. */
+export interface AlarmMessage {
+  at: number
+  status: number
+  downstream: string
+  kind: string
+  count: number
+  deliveries: { taskNo: string; attempt: number }[]
+}
+
 /** A finding of the samples inside the database. Nothing else here bypasses the public API. */
 export interface InsideFinding {
   invariant: 'I10' | 'I32'
@@ -163,6 +173,7 @@ export interface History {
   receipts: Receipt[]
   tasks: SeenTask[]
   alarms: SeenAlarm[]
+  messages: AlarmMessage[]
   faults: Fault[]
   exits: Exit[]
   beats: Beat[]

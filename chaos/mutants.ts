@@ -88,6 +88,14 @@ export const mutants: Record<string, Mutant> = {
     expects: 'stuck',
     only: ['redis.blackhole', 'redis.kill']
   },
+  'unsent-alarm': {
+    description: 'an alarm counts as sent, and its channel gets no message',
+    file: 'src/alarm/send-alarms.js',
+    from: 'const result = await channel.send(message, signal);',
+    to: 'const result = true;',
+    expects: 'silentFailure',
+    only: ['sink.fail']
+  },
   'unchecked-token': {
     description: 'a receipt is accepted with any token',
     file: 'src/domain/tokens.js',

@@ -3,7 +3,7 @@ import { join } from 'node:path'
 import { startCluster, type Cluster, type ClusterOptions } from './cluster.ts'
 import { ask } from './client.ts'
 import { differenceOf, type Difference } from './clock.ts'
-import type { History, InsideFinding } from './history.ts'
+import type { AlarmMessage, History, InsideFinding } from './history.ts'
 import { lookInside } from './inside.ts'
 import { leaksIn, loggedAt, textOf } from './leaks.ts'
 import { planKeys } from './keys-plan.ts'
@@ -125,7 +125,7 @@ async function play(
     const texts: Record<string, string> = {
       'GET /tasks': back.texts.join('\n'),
       '/metrics': metrics.map(({ text }) => text).join('\n'),
-      'alarm messages': messages.join('\n')
+      'alarm messages': messages.map(({ body }) => body).join('\n')
     }
     for (const { name } of cluster.members) texts[`${name}.log`] = textOf(join(cluster.folder, `${name}.log`))
     return {
@@ -139,6 +139,11 @@ async function play(
       receipts,
       tasks: back.tasks,
       alarms,
+      messages: messages.map(({ at, status, body }) => ({
+        ...(JSON.parse(body) as Omit<AlarmMessage, 'at' | 'status'>),
+        at,
+        status
+      })),
       faults: nemesis.faults,
       exits: cluster.exits,
       beats: metronome.beats,

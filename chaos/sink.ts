@@ -20,8 +20,8 @@ export interface Testimony {
   receipts: Receipt[]
   /** The received tokens. None of them may appear in a log. */
   tokens: string[]
-  /** Bodies of messages to the alarm channel. */
-  alarms: string[]
+  /** Messages to the alarm channel, and the status that each was answered with. */
+  alarms: { at: number; status: number; body: string }[]
 }
 
 const seed = Number(process.env['CHAOS_SEED'])
@@ -100,8 +100,9 @@ const header = (request: IncomingMessage, name: string): string => String(reques
 function take(request: IncomingMessage, body: Buffer, response: ServerResponse): void {
   const at = Date.now()
   if (request.url === '/alarm') {
-    seen.alarms.push(body.toString())
-    response.writeHead(mode === 'fail' ? 503 : 204).end()
+    const status = mode === 'fail' ? 503 : 204
+    seen.alarms.push({ at, status, body: body.toString() })
+    response.writeHead(status).end()
     return
   }
   const downstream = (request.url ?? '').slice(1)

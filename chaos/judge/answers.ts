@@ -2,7 +2,7 @@
 import { callsOf, findingOf, isOk, wasSilenced, type Evidence } from './evidence.ts'
 import type { Finding } from './finding.ts'
 import { isUnclear, patienceMs } from '../client.ts'
-import type { Call, History } from '../history.ts'
+import type { AlarmMessage, Call, History, SeenAlarm } from '../history.ts'
 import { defaultTimes } from '../terms.ts'
 
 export function vanished({ cases }: Evidence): Finding[] {
@@ -120,15 +120,28 @@ export function unanswered({ history }: Evidence): Finding[] {
     }))
 }
 
-export function silentFailure({ cases }: Evidence): Finding[] {
-  return cases
-    .filter(one => one.seen?.status === 'FAILED')
-    .filter(one => !one.alarms.some(({ kind, sentAt }) => kind === 'FAILED' && sentAt !== undefined))
-    .map(one => {
-      const alarm = one.alarms.find(({ kind }) => kind === 'FAILED')
-      return findingOf(one, 'silentFailure', alarm ? 'its alarm was never sent' : 'it has no alarm')
-    })
+/** The channel accepted a message about the alarm of its last attempt. The service alone says that it was sent. */
+export function silentFailure({ history, cases }: Evidence): Finding[] {
+  return cases.flatMap(one => {
+    if (one.seen?.status !== 'FAILED') return []
+    const { attempt } = one.seen
+    const alarm = one.alarms.find(each => each.kind === 'FAILED' && each.attempt === attempt)
+    if (!alarm) return [findingOf(one, 'silentFailure', `it has no alarm of attempt ${attempt}`)]
+    if (alarm.sentAt === undefined) return [findingOf(one, 'silentFailure', 'its alarm was never sent')]
+    return history.messages.some(message => isAbout(message, alarm, history.clockAheadMs))
+      ? []
+      : [findingOf(one, 'silentFailure', 'its alarm is marked as sent, and no accepted message is about it')]
+  })
 }
+
+/** A message about many alarms lists only the first of them. */
+const isAbout = (message: AlarmMessage, alarm: SeenAlarm, clockAheadMs: number): boolean =>
+  isOk(message.status) &&
+  message.kind === alarm.kind &&
+  message.downstream === alarm.downstream &&
+  message.at + clockAheadMs >= Date.parse(alarm.createdAt) &&
+  (message.count > message.deliveries.length ||
+    message.deliveries.some(one => one.taskNo === alarm.taskNo && one.attempt === alarm.attempt))
 
 export function leaked({ history }: Evidence): Finding[] {
   return history.leaks.map(({ place, secret }) => ({ charge: 'leaked', detail: `${secret} in ${place}` }))

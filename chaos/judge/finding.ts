@@ -16,7 +16,7 @@ export const charges = {
   conflict: 'the same taskNo with another body was not answered 409',
   refused: 'a good task or a redelivery was refused, a wrong task taken, or an equal one not answered 2xx',
   unanswered: 'never got a clear answer, even after everything was mended',
-  silentFailure: 'FAILED without an alarm that was sent',
+  silentFailure: 'FAILED, and no message about it was accepted by the alarm channel',
   overdue: 'due, and not attempted within the promised time after the last fault',
   leaked: 'a key, token, secret or password is in a log or in an answer',
   crashed: 'a process ended that nobody had ended, or did not end well at SIGTERM',

@@ -1,5 +1,5 @@
 import t from 'tap'
-import type { Call, History } from '../../chaos/history.ts'
+import type { AlarmMessage, Call, History } from '../../chaos/history.ts'
 import { judge } from '../../chaos/judge.ts'
 import { charges } from '../../chaos/judge/finding.ts'
 import {
@@ -22,6 +22,14 @@ import { only } from '../support/only.ts'
 const late = arrival({ at: start + 59_000, attempt: 2, answeredAt: start + 59_010 })
 const failed = { status: 'FAILED', reason: 'SEND_EXHAUSTED', attempt: 1, attempts: rows(1) } as const
 const alarm = { taskNo: 'a', downstream: 'plain', attempt: 1, kind: 'FAILED', createdAt: iso(80) }
+const message: AlarmMessage = {
+  at: start + 85,
+  status: 204,
+  kind: 'FAILED',
+  downstream: 'plain',
+  count: 1,
+  deliveries: [{ taskNo: 'a', attempt: 1 }]
+}
 const endedAtStart = exit({ launchedAt: start - 2_000, starting: true })
 const noRedis =
   '{"msg":"doctor.fix"}\nackbox: Redis at 127.0.0.1:6379 cannot be reached: check REDIS_URL, and that the server is up (connect ECONNREFUSED 127.0.0.1:6379)\n'
@@ -32,6 +40,7 @@ const once = (retryTimes: number, more: Partial<History> = {}): History =>
     arrivals: [arrival({ answer: '500' })],
     tasks: [task(failed)],
     alarms: [{ ...alarm, sentAt: iso(90) }],
+    messages: [message],
     ...more
   })
 /** The same task, redelivered. The sink answers well from then on. */
@@ -228,20 +237,38 @@ const stories: [charge: keyof typeof charges, guilty: History, innocent: History
     once(1, { ...redelivered(tried(409)), receipts: [receipt({ downstream: 'plain' })] })
   ],
   ['unanswered', history({ calls: [call('first', 201), call('again', 503)] }), history()],
+  ['silentFailure', once(1, { alarms: [], messages: [] }), once(1)],
+  ['silentFailure', once(1, { alarms: [alarm] }), once(1)],
+  // Marked as sent, and its channel heard nothing, refused it, heard of others, or heard of it before.
+  ['silentFailure', once(1, { messages: [] }), once(1)],
   [
     'silentFailure',
-    history({ arrivals: [arrival({ answer: '500' })], tasks: [task(failed)] }),
-    history({
-      arrivals: [arrival({ answer: '500' })],
-      tasks: [task(failed)],
-      alarms: [{ ...alarm, sentAt: iso(90) }]
-    })
+    once(1, { messages: [{ ...message, status: 503 }] }),
+    once(1, { messages: [{ ...message, status: 503 }, message] })
   ],
   [
     'silentFailure',
-    history({ arrivals: [arrival({ answer: '500' })], tasks: [task(failed)], alarms: [alarm] }),
-    history()
+    once(1, { messages: [{ ...message, deliveries: [{ taskNo: 'b', attempt: 1 }] }] }),
+    // It lists some of those that it counts.
+    once(1, { messages: [{ ...message, count: 2, deliveries: [{ taskNo: 'b', attempt: 1 }] }] })
   ],
+  [
+    'silentFailure',
+    once(1, { messages: [{ ...message, count: 2, at: start + 79 }] }),
+    once(1, { messages: [{ ...message, count: 2, at: start + 81 }] })
+  ],
+  [
+    'silentFailure',
+    once(1, {
+      messages: [
+        { ...message, downstream: 'receipted' },
+        { ...message, kind: 'TLS' }
+      ]
+    }),
+    once(1)
+  ],
+  // The alarm of an earlier round says nothing about this one.
+  ['silentFailure', once(1, { tasks: [task({ ...failed, attempt: 2, attempts: rows(2) })] }), once(1)],
   [
     'overdue',
     history({

@@ -1,7 +1,7 @@
 import { fork, spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { join } from 'node:path'
-import t from 'tap'
+import t, { type Test } from 'tap'
 import type { Testimony } from '../../chaos/sink.ts'
 import { secretVariable, senderVariable } from '../../chaos/terms.ts'
 import { until } from '../support/until.ts'
@@ -22,18 +22,39 @@ const sender = `
   process.stdout.write('sent')
   setInterval(() => {}, 60_000)`
 
-t.test('a request that the sink accepts after the death of its sender still says whose it was', async t => {
+async function startSink(t: Test) {
   const sink = fork(join(chaos, 'sink.js'), {
     env: { ...process.env, CHAOS_SEED: '1', [secretVariable]: 'whsec_c2VjcmV0' },
     serialization: 'advanced'
   })
   t.teardown(() => sink.kill('SIGKILL'))
   const [{ port }] = (await once(sink, 'message')) as [{ port: number }]
-  const testimony = async () => {
-    sink.send({ id: 1, kind: 'testimony' })
-    const [{ reply }] = (await once(sink, 'message')) as [{ reply: Testimony }]
+  const tell = async (order: object): Promise<unknown> => {
+    sink.send({ id: 1, ...order })
+    const [{ reply }] = (await once(sink, 'message')) as [{ reply: unknown }]
     return reply
   }
+  const testimony = async () => (await tell({ kind: 'testimony' })) as Testimony
+  return { sink, port, tell, testimony }
+}
+
+t.test('a message to the alarm channel is kept with the status that it was answered with', async t => {
+  const { port, tell, testimony } = await startSink(t)
+  const send = async (body: string): Promise<void> => {
+    await (await fetch(`http://127.0.0.1:${port}/alarm`, { method: 'POST', body })).arrayBuffer()
+  }
+  await tell({ kind: 'mode', mode: 'fail' })
+  await send('first')
+  await tell({ kind: 'mode', mode: 'well' })
+  await send('second')
+  t.match((await testimony()).alarms, [
+    { status: 503, body: 'first' },
+    { status: 204, body: 'second' }
+  ])
+})
+
+t.test('a request that the sink accepts after the death of its sender still says whose it was', async t => {
+  const { sink, port, testimony } = await startSink(t)
   sink.kill('SIGSTOP')
   const child = spawn(process.execPath, ['--input-type=module', '-e', sender, `${port}`], {
     env: { ...process.env, [senderVariable]: 'worker-1#7' }

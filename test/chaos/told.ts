@@ -81,6 +81,7 @@ export const history = (more: Partial<History> = {}): History => ({
   receipts: [],
   tasks: [task()],
   alarms: [],
+  messages: [],
   faults: [],
   exits: [],
   beats: [],
