@@ -243,17 +243,26 @@ function wellAt({ arrivals, downstream }: Case, receipts: readonly Receipt[]): n
   return times.length === 0 ? undefined : Math.min(...times)
 }
 
-/** SIGKILL comes from the run or from a failpoint, and is no finding. An outage of a database excuses an end before it was ready. */
+/** The faults of the databases that each process uses. */
+const outages: [name: RegExp, action: RegExp][] = [
+  [/^service-/, /^postgres\./],
+  [/^relay-postgres-/, /^shop\.stop$/],
+  [/^relay-mariadb-/, /^mariadb\.kill$/],
+  [/^producer-/, /^(postgres\..+|shop\.stop|mariadb\.kill)$/]
+]
+
+/** SIGKILL comes from the run or from a failpoint, and is no finding. An outage of its database excuses an end before it was ready. */
 function crashed({ history }: Evidence): Finding[] {
+  const wasAway = ({ name, launchedAt, at }: Exit): boolean =>
+    history.faults.some(
+      ({ action, from, to }) =>
+        from <= at &&
+        to >= launchedAt &&
+        outages.some(([process, outage]) => process.test(name) && outage.test(action))
+    )
   return history.exits
     .filter(({ signal, code, by }) => (by === 'term' ? code !== 0 : signal !== 'SIGKILL'))
-    .filter(
-      ({ starting, launchedAt, at }) =>
-        !(
-          starting &&
-          history.faults.some(fault => fault.from <= at && fault.to >= launchedAt && fault.to > fault.from)
-        )
-    )
+    .filter(exit => !(exit.starting && wasAway(exit)))
     .map(({ name, code, signal, by, logTail }) => ({
       charge: 'crashed',
       detail: `${name} ended with ${signal ?? code}${by === 'term' ? ' at SIGTERM' : ''}: ${logTail ?? ''}`

@@ -1,4 +1,5 @@
 // Judges a run of receivers by the tables of the receivers.
+import type { Exit } from '../history.ts'
 import type { Charge } from '../judge/finding.ts'
 import type { Place } from './terms.ts'
 
@@ -17,6 +18,8 @@ export interface ReceiverHistory {
   serviceKills: number
   /** Attempts beyond the first of each delivery. */
   repeats: number
+  /** Of the service and of the receivers. */
+  exits: readonly Exit[]
 }
 
 export interface ReceiverVerdict {
@@ -38,7 +41,7 @@ const fewestTasks = 100
 const fewestDeaths = 3
 
 export function judgeReceivers(history: ReceiverHistory): ReceiverVerdict {
-  const { seed, accepted, granted, unhandled, unsent, deaths, serviceKills, repeats } = history
+  const { seed, accepted, granted, unhandled, unsent, deaths, serviceKills, repeats, exits } = history
   const points = accepted.reduce((sum, one) => sum + one.points, 0)
   const inexact = Object.entries(granted)
     .filter(([, sum]) => sum !== points)
@@ -49,7 +52,10 @@ export function judgeReceivers(history: ReceiverHistory): ReceiverVerdict {
       .filter(([, count]) => count > 0)
       .map(([where, count]) => `${count} receipts in ${where} were never sent`)
   ]
-  const findings = [...inexact, ...stuck]
+  const crashed = exits
+    .filter(one => !wasPlanned(one))
+    .map(({ name, signal, code, logTail = '' }) => `${name} ended with ${signal ?? code}: ${logTail}`)
+  const findings = [...inexact, ...stuck, ...crashed]
   const doubts = [
     ...(accepted.length < fewestTasks ? [`${accepted.length} tasks, fewer than ${fewestTasks}`] : []),
     ...Object.entries(deaths)
@@ -68,9 +74,14 @@ export function judgeReceivers(history: ReceiverHistory): ReceiverVerdict {
     repeats,
     counts: {
       ...(inexact.length > 0 && { inexact: inexact.length }),
-      ...(stuck.length > 0 && { stuck: stuck.length })
+      ...(stuck.length > 0 && { stuck: stuck.length }),
+      ...(crashed.length > 0 && { crashed: crashed.length })
     },
     findings: findings.slice(0, 20),
     doubts
   }
 }
+
+/** The run killed it, or it is a receiver that died where it had to: its log ends with the place. No database is away in this run. */
+const wasPlanned = ({ by, signal, logTail = '' }: Exit): boolean =>
+  by === 'kill' || (signal === 'SIGKILL' && /(^|\n)died [a-z-]+\n$/.test(logTail))

@@ -33,7 +33,7 @@ export async function runReceivers(options: ReceiverRunOptions): Promise<Receive
 
 async function play(
   { seed, seconds, rate, stop, say }: ReceiverRunOptions,
-  { services, receivers, databases, calm }: Stand
+  { services, receivers, databases, exits, calm }: Stand
 ): Promise<ReceiverHistory> {
   const by = chance(seed, 'receivers')
   const accepted: { taskNo: string; points: number }[] = []
@@ -91,7 +91,7 @@ async function play(
     const at = (deaths[where] ??= { 'after-commit': 0, 'before-commit': 0, 'after-receipt': 0 })
     for (const [, place] of log().matchAll(/^died ([a-z-]+)$/gm)) at[place as Place]++
   }
-  return { seed, accepted, unhandled, granted, unsent, deaths, serviceKills, repeats }
+  return { seed, accepted, unhandled, granted, unsent, deaths, serviceKills, repeats, exits: [...exits] }
 }
 
 interface TaskRead {

@@ -9,6 +9,7 @@ import mysql from 'mysql2/promise'
 import postgres from 'postgres'
 import { ddl } from '../../src/consumer/ddl.ts'
 import { freePort } from '../../src/embedded/port.ts'
+import type { Exit } from '../history.ts'
 import { serveMariadb } from '../mariadb.ts'
 import { member, type Member } from '../member.ts'
 import { copyService, type Mutant } from '../mutant.ts'
@@ -30,6 +31,8 @@ export interface Stand {
   /** Each has all roles. */
   services: [Member, Member]
   receivers: Supervised[]
+  /** Of all of them. */
+  exits: Exit[]
   databases: Record<string, { select(text: string): Promise<readonly Record<string, unknown>[]> }>
   /** From here on no receiver dies any more. */
   calm(): void
@@ -111,6 +114,8 @@ async function build(
     env: { PATH: process.env['PATH'], HOME: process.env['HOME'], ...env },
     cwd: folder
   })
+  const exits: Exit[] = []
+  const onExit = (exit: Exit): void => void exits.push(exit)
   const service = async (nth: number): Promise<Member> => {
     const port = await freePort()
     return member({
@@ -121,7 +126,7 @@ async function build(
       main: join(dist, 'src/main.js'),
       env: { ...env, PUBLIC_URL: `http://127.0.0.1:${port}` },
       folder,
-      onExit: () => {}
+      onExit
     })
   }
   const services: Stand['services'] = [await service(1), await service(2)]
@@ -133,7 +138,8 @@ async function build(
       name,
       main: join(dist, 'chaos/receivers/receiver.js'),
       env: { [secretVariable]: signing, DATABASE: url, PORT: `${ports[nth]}`, SEED: `${seed}` },
-      folder
+      folder,
+      onExit
     })
   )
   closers.push(() => Promise.all(receivers.map(one => one.end())))
@@ -156,6 +162,7 @@ async function build(
   return {
     services,
     receivers,
+    exits,
     databases: {
       postgres: { select: async text => await own.unsafe(text) },
       mariadb: { select: async text => (await pool.query(text))[0] as Record<string, unknown>[] }

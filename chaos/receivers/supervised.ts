@@ -3,13 +3,13 @@ import { spawn, type ChildProcess } from 'node:child_process'
 import { closeSync, openSync } from 'node:fs'
 import { join } from 'node:path'
 import { pause } from '../client.ts'
+import type { Exit } from '../history.ts'
 import { textOf } from '../leaks.ts'
 
 export interface Supervised {
   name: string
   log(): string
   launches(): number
-  kill(): void
   /** Kills it for good. */
   end(): Promise<void>
 }
@@ -20,12 +20,15 @@ export interface SupervisedOptions {
   main: string
   env: Record<string, string>
   folder: string
+  onExit: (exit: Exit) => void
 }
 
 /** Between an end and the next start. */
 const pauseMs = 200
+/** Characters of its log that show why it ended. */
+const logTailLength = 600
 
-export function supervise({ name, main, env, folder }: SupervisedOptions): Supervised {
+export function supervise({ name, main, env, folder, onExit }: SupervisedOptions): Supervised {
   const file = join(folder, `${name}.log`)
   let child: ChildProcess | undefined
   let launches = 0
@@ -33,6 +36,8 @@ export function supervise({ name, main, env, folder }: SupervisedOptions): Super
   const living = (async () => {
     while (!isOver) {
       launches++
+      const launchedAt = Date.now()
+      const before = textOf(file).length
       const log = openSync(file, 'a')
       const started = spawn(process.execPath, [main], {
         env: {
@@ -47,7 +52,22 @@ export function supervise({ name, main, env, folder }: SupervisedOptions): Super
       })
       closeSync(log)
       child = started
-      await new Promise<void>(resolve => started.once('exit', () => resolve()))
+      await new Promise<void>(resolve =>
+        started.once('exit', (code, signal) => {
+          onExit({
+            at: Date.now(),
+            name,
+            pid: started.pid ?? 0,
+            launchedAt,
+            code,
+            signal,
+            starting: false,
+            ...(isOver && { by: 'kill' }),
+            logTail: textOf(file).slice(before).slice(-logTailLength)
+          })
+          resolve()
+        })
+      )
       if (!isOver) await pause(pauseMs)
     }
   })()
@@ -55,7 +75,6 @@ export function supervise({ name, main, env, folder }: SupervisedOptions): Super
     name,
     log: () => textOf(file),
     launches: () => launches,
-    kill: () => void child?.kill('SIGKILL'),
     async end() {
       isOver = true
       child?.kill('SIGKILL')

@@ -61,6 +61,12 @@ const withReceipt = (at: number) =>
     receipts: [receipt({}, { at: start + at })]
   })
 
+const unready = (name: string, action: string) =>
+  history({
+    exits: [exit({ name, starting: true, launchedAt: start, at: start + 900 })],
+    faults: [fault(action, -100, 500)]
+  })
+
 /** Each guilty history, with the one charge that it must bring, and a similar innocent history. */
 const stories: [title: string, charge: Charge, guilty: ProducerHistory, innocent: ProducerHistory][] = [
   ['committed, and it never arrived', 'lost', history({ arrivals: [] }), history()],
@@ -117,10 +123,19 @@ const stories: [title: string, charge: Charge, guilty: ProducerHistory, innocent
     'a process that never became ready, with all databases up',
     'crashed',
     history({ exits: [exit({ starting: true })] }),
-    history({
-      exits: [exit({ starting: true, launchedAt: start, at: start + 900 })],
-      faults: [fault('shop.stop', -100, 500)]
-    })
+    unready('relay-postgres-1', 'shop.stop')
+  ],
+  [
+    'a process that never became ready while one was away that it does not use',
+    'crashed',
+    unready('relay-mariadb-1', 'shop.stop'),
+    unready('relay-mariadb-1', 'mariadb.kill')
+  ],
+  [
+    'a process that never became ready while another process was killed',
+    'crashed',
+    unready('service-1', 'kill.producer'),
+    unready('service-1', 'postgres.backends')
   ]
 ]
 
