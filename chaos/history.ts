@@ -180,6 +180,8 @@ export interface History {
   /** Where a canary was found, and its name. */
   leaks: { place: string; secret: string }[]
   inside: InsideFinding[]
+  /** Samples inside the database that held deliveries. */
+  insideSamples: number
   /** When a process logged that it had been declared dead, by the host's clock. */
   calledDead: { process: string; at: number }[]
   /** The planned actions. */

@@ -1,5 +1,6 @@
 // White box, beside the judge: once a second, two checks in the database itself that are not possible through the API.
 import type postgres from 'postgres'
+import { isInfrastructure } from '../src/db/pool.ts'
 import type { InsideFinding } from './history.ts'
 import { leaseMs, longestBackoffMs, receiptTimeoutMs } from './terms.ts'
 
@@ -14,12 +15,16 @@ interface Row {
   orphan: boolean
 }
 
-/** I10: a SENDING delivery has a next action, and it is not far away. I32: an attempt number never falls. */
+/**
+ * I10: a SENDING delivery has a next action, and it is not far away. I32: an attempt number never falls. Returns how many samples held
+ * deliveries. Rejects when a query is wrong.
+ */
 export async function lookInside(
   sql: postgres.Sql,
   stop: AbortSignal,
   findings: InsideFinding[]
-): Promise<void> {
+): Promise<number> {
+  let samples = 0
   const attempts = new Map<string, number>()
   const reported = new Set<string>()
   const report = (invariant: InsideFinding['invariant'], { task_no, downstream }: Row, detail: string) => {
@@ -29,6 +34,7 @@ export async function lookInside(
   }
   while (!stop.aborted) {
     const rows = await sample(sql)
+    if (rows.length > 0) samples++
     for (const row of rows) {
       const key = `${row.task_no} ${row.downstream}`
       const before = attempts.get(key) ?? 0
@@ -38,6 +44,7 @@ export async function lookInside(
     }
     await new Promise(resolve => setTimeout(resolve, 1_000))
   }
+  return samples
 }
 
 /** Empty while the nemesis keeps the server down. */
@@ -48,5 +55,8 @@ function sample(sql: postgres.Sql): Promise<Row[]> {
         or d.phase <> 'BLOCKED' and d.next_action_at > now() + ${farthestMs} * interval '1 ms') as orphan
     from delivery d join task t on t.id = d.task_id
     where d.updated_at > now() - interval '10 s' or d.status = 0`
-  return query.catch(() => [])
+  return query.catch((err: unknown) => {
+    if (isInfrastructure(err)) return []
+    throw err
+  })
 }

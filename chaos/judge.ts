@@ -82,8 +82,23 @@ function doubts(history: History, evidence: Evidence, fewest: number): string[] 
   return [
     ...(history.interrupted ? ['it was interrupted'] : []),
     ...(accepted < fewest ? [`${accepted} tasks, fewer than ${fewest}`] : []),
-    ...history.wanted.filter(action => !ran.has(action)).map(action => `${action} never ran`)
+    ...history.wanted.filter(action => !ran.has(action)).map(action => `${action} never ran`),
+    ...(ran.has('rolling') && !wasRollingMet(history) ? ['no POST met the rolling restart'] : []),
+    ...(history.insideSamples < fewestSamples
+      ? [`${history.insideSamples} samples inside the database, fewer than ${fewestSamples}`]
+      : [])
   ]
+}
+
+/** Samples are taken once a second. */
+const fewestSamples = 10
+
+/** A restart that comes when the load is over shows nothing. */
+function wasRollingMet({ calls, faults }: History): boolean {
+  const posts = calls.filter(({ kind }) => kind === 'first' || kind === 'again').flatMap(({ tries }) => tries)
+  return faults.some(
+    ({ action, from, to }) => action === 'rolling' && posts.some(({ at }) => at >= from && at <= to)
+  )
 }
 
 function tally<Name extends string>(names: readonly Name[]): Record<Name, number> {

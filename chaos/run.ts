@@ -67,6 +67,7 @@ async function play(
   const over = new AbortController()
   const insideFindings: InsideFinding[] = []
   const looking = lookInside(postgres.sql, over.signal, insideFindings)
+  looking.catch(() => {}) // awaited at the end
   const metronome = startMetronome()
   const startedAt = Date.now()
 
@@ -117,7 +118,7 @@ async function play(
     const metrics = await Promise.all(cluster.members.map(one => ask(`${one.url}/metrics`, { headers })))
     clearTimeout(giveUpReading)
     over.abort()
-    await looking
+    const insideSamples = await looking
 
     progress.phase = 'ending'
     await Promise.all(cluster.members.map(one => one.end()))
@@ -149,6 +150,7 @@ async function play(
       beats: metronome.beats,
       leaks: leaksIn(texts, cluster.canaries, tokens),
       inside: insideFindings,
+      insideSamples,
       calledDead: cluster.members.flatMap(({ name, role }) =>
         loggedAt([texts[`${name}.log`] ?? ''], 'node\\.called_dead').map(at => ({
           process: name,

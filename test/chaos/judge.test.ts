@@ -411,6 +411,16 @@ t.test('too few tasks, an action that never ran, or Ctrl-C: nothing can be said'
   t.match(judge(history(), 2), { verdict: 'inconclusive', inconclusive: only('1 tasks, fewer than 2') })
   t.match(judge(history({ wanted: ['redis.kill'] }), 1), { inconclusive: only('redis.kill never ran') })
   t.match(judge(history({ interrupted: true }), 1), { verdict: 'inconclusive' })
+  t.match(judge(history({ insideSamples: 9 }), 1), {
+    verdict: 'inconclusive',
+    inconclusive: only('9 samples inside the database, fewer than 10')
+  })
+  const rolling = (from: number, to: number) => history({ faults: [fault('rolling', from, to)] })
+  t.match(judge(rolling(70_000, 90_000), 1), {
+    verdict: 'inconclusive',
+    inconclusive: only('no POST met the rolling restart')
+  })
+  t.match(judge(rolling(-1_000, 5_000), 1), { verdict: 'green' })
   t.equal(judge(history({ arrivals: [], interrupted: true }), 1).verdict, 'red', 'but what was seen was seen')
 })
 

@@ -87,6 +87,7 @@ export const history = (more: Partial<History> = {}): History => ({
   beats: [],
   leaks: [],
   inside: [],
+  insideSamples: 60,
   calledDead: [],
   wanted: [],
   interrupted: false,
