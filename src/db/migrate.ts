@@ -4,10 +4,14 @@ import { existsSync, readFileSync } from 'node:fs'
 import path from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { failpoint } from '../runtime/failpoint.ts'
+import { plainArray } from './arrays.ts'
 import { connect, type Client } from './pool.ts'
 
 // Any fixed number does; all versions of Ackbox must use the same.
 const lock = 4_162_695_513
+
+/** A table of our own: drizzle compares times only, and another program's migrations in its default table would hide ours. */
+const migrationsTable = '__ackbox_migrations'
 
 interface Journal {
   entries: { tag: string; when: number }[]
@@ -18,10 +22,11 @@ export async function migrate(url: string, log?: Pick<Logger, 'info'>, from = fo
   return await withClient(url, async sql => {
     // drizzle takes no lock of its own: two processes that start at once would both create the tables.
     await sql`select pg_advisory_lock(${lock})`
+    await leaveSharedTable(sql, from)
     const todo = await pending(sql, from)
     if (todo.length > 0) {
       const logger = { logQuery: () => failpoint('migrate.step') }
-      await run(drizzle(sql, { logger }), { migrationsFolder: from })
+      await run(drizzle(sql, { logger }), { migrationsFolder: from, migrationsTable })
       log?.info({ migrations: todo }, 'migrate.done')
     }
     return todo
@@ -40,7 +45,7 @@ export async function pendingMigrations(url: string): Promise<string[]> {
 export async function unknownMigrations(url: string): Promise<number> {
   return await withClient(url, async sql => {
     const ours = Math.max(0, ...journal(folder()).map(entry => entry.when))
-    const applied = await appliedAt(sql)
+    const applied = await appliedAt(sql, folder())
     return applied.filter(when => when > ours).length
   })
 }
@@ -64,19 +69,47 @@ async function withClient<T>(url: string, work: (sql: Client) => Promise<T>): Pr
 }
 
 async function pending(sql: Client, from: string): Promise<string[]> {
-  const last = Math.max(0, ...(await appliedAt(sql)))
+  const last = Math.max(0, ...(await appliedAt(sql, from)))
   return journal(from)
     .filter(entry => entry.when > last)
     .map(entry => entry.tag)
 }
 
-async function appliedAt(sql: Client): Promise<number[]> {
-  const [found] = await sql<{ there: boolean }[]>`
-    select to_regclass('drizzle.__drizzle_migrations') is not null as there`
-  if (!found?.there) return []
-  const rows = await sql<{ created_at: string }[]>`select created_at from drizzle.__drizzle_migrations`
+/**
+ * Copies our rows of drizzle's default table, which 1.0.0 used, and which other programs of the database may use. They stay there, for an
+ * older version that starts again.
+ */
+async function leaveSharedTable(sql: Client, from: string): Promise<void> {
+  const { own, shared } = await tables(sql)
+  if (own || !shared) return
+  await sql.begin(async tx => {
+    await tx`create table drizzle.__ackbox_migrations (id serial primary key, hash text not null, created_at bigint)`
+    await tx`
+      insert into drizzle.__ackbox_migrations (hash, created_at)
+      select hash, created_at from drizzle.__drizzle_migrations
+      where created_at = any(${plainArray(times(from))}::bigint[]) order by created_at`
+  })
+}
+
+async function appliedAt(sql: Client, from: string): Promise<number[]> {
+  const { own, shared } = await tables(sql)
+  if (!own && !shared) return []
+  const rows = own
+    ? await sql<{ created_at: string }[]>`select created_at from drizzle.__ackbox_migrations`
+    : await sql<{ created_at: string }[]>`
+        select created_at from drizzle.__drizzle_migrations where created_at = any(${plainArray(times(from))}::bigint[])`
   return rows.map(row => Number(row.created_at))
 }
+
+async function tables(sql: Client): Promise<{ own: boolean; shared: boolean }> {
+  const [found] = await sql<[{ own: boolean; shared: boolean }]>`
+    select to_regclass('drizzle.__ackbox_migrations') is not null as own,
+      to_regclass('drizzle.__drizzle_migrations') is not null as shared`
+  return found
+}
+
+/** They tell our rows from those of others. The hashes do not: the text of an applied migration may have been mended since then. */
+const times = (from: string): number[] => journal(from).map(entry => entry.when)
 
 const journal = (from: string) =>
   (JSON.parse(readFileSync(path.join(from, 'meta/_journal.json'), 'utf8')) as Journal).entries

@@ -3,10 +3,11 @@ import { once } from 'node:events'
 import path from 'node:path'
 import postgres from 'postgres'
 import t from 'tap'
-import { migrate, pendingMigrations } from '../../src/db/migrate.ts'
+import { migrate, pendingMigrations, unknownMigrations } from '../../src/db/migrate.ts'
 import { isInfrastructure, openDb } from '../../src/db/pool.ts'
 import { emptyDb } from '../support/postgres.ts'
 import { until } from '../support/until.ts'
+import { nextMigrations } from '../long/upgrade/next.ts'
 
 const program = path.resolve(import.meta.dirname, '../../src/cli/ackbox.js')
 
@@ -21,9 +22,48 @@ t.test('five processes that start at once on an empty database apply each migrat
   )
   t.same(await pendingMigrations(url), [])
   const sql = openDb(url, { max: 1 })
-  const [row] = await sql<{ n: number }[]>`select count(*) as n from drizzle.__drizzle_migrations`
+  const [row] = await sql<{ n: number }[]>`select count(*) as n from drizzle.__ackbox_migrations`
   t.equal(row?.n, all.length)
   await sql.end()
+})
+
+/** What drizzle makes by default, with a migration of another program that is newer than all of ours. */
+const sharedTable = `
+  create schema if not exists drizzle;
+  create table drizzle.__drizzle_migrations (id serial primary key, hash text not null, created_at bigint);
+  insert into drizzle.__drizzle_migrations (hash, created_at) values ('of the shop', 4102444800000)`
+
+t.test('the migrations of another program in the same database hide none of ours', async t => {
+  const url = await emptyDb(t)
+  const all = await pendingMigrations(url)
+  const sql = openDb(url, { max: 1 })
+  t.teardown(() => sql.end())
+  await sql.unsafe(sharedTable)
+  t.same(await pendingMigrations(url), all)
+  t.equal(await unknownMigrations(url), 0)
+  t.same(await migrate(url), all)
+  const rows = await sql<{ hash: string }[]>`select hash from drizzle.__drizzle_migrations`
+  t.same(rows, [{ hash: 'of the shop' }], 'and ours do not hide theirs')
+})
+
+t.test('a database of 1.0.0 keeps its migrations, beside those of another program', async t => {
+  const url = await emptyDb(t)
+  const all = await migrate(url)
+  const sql = openDb(url, { max: 1 })
+  t.teardown(() => sql.end())
+  await sql.unsafe(`${sharedTable};
+    insert into drizzle.__drizzle_migrations (hash, created_at) select hash, created_at from drizzle.__ackbox_migrations;
+    drop table drizzle.__ackbox_migrations`)
+  t.same(await pendingMigrations(url), [], 'a process starts')
+  t.equal(await unknownMigrations(url), 0)
+  const from = nextMigrations(t)
+  const applied = await Promise.all([0, 1, 2].map(() => migrate(url, undefined, from)))
+  t.same(applied.flat(), ['9999_next'])
+  t.equal(await unknownMigrations(url), 1)
+  const [rows] = await sql`
+    select (select count(*)::int from drizzle.__ackbox_migrations) as own,
+      (select count(*)::int from drizzle.__drizzle_migrations) as shared`
+  t.same(rows, { own: all.length + 1, shared: all.length + 1 }, 'an older version finds what it left')
 })
 
 t.test('a migration that is killed half-way leaves nothing behind and can be run again', async t => {

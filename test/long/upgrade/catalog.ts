@@ -16,7 +16,7 @@ export async function catalog(sql: postgres.Sql<Record<string, never>> | postgre
     union all select 'sequence ' || sequencename from pg_sequences where schemaname = 'public'
     union all select 'function ' || pg_get_functiondef(oid) from pg_proc where pronamespace = 'public'::regnamespace
     union all select 'trigger ' || pg_get_triggerdef(oid) from pg_trigger where not tgisinternal
-    union all select 'applied ' || created_at || ' ' || hash from drizzle.__drizzle_migrations
+    union all select 'applied ' || created_at || ' ' || hash from drizzle.__ackbox_migrations
     order by 1`
   return rows.map(row => row.line)
 }
