@@ -1,4 +1,4 @@
-import { Problem } from '../runtime/errors.ts'
+import { cutText, Problem } from '../runtime/errors.ts'
 import type { ApiDeps } from './deps.ts'
 import { problemOf } from './problem.ts'
 import { fit, readBody } from './body.ts'
@@ -9,10 +9,10 @@ import { defined } from '../domain/optional-members.ts'
 export type Taken = Extract<Awaited<ReturnType<ApiDeps['receive']>>, object>
 
 const longestReason = 1_000
-/** A text that is too long must not cost the receipt. It never ends in half a surrogate pair. */
+/** A text that is too long must not cost the receipt. */
 function shortened(reason: string): string {
   if (reason.length <= longestReason) return reason
-  const begin = reason.slice(0, longestReason).replace(/[\uD800-\uDBFF]$/, '')
+  const begin = cutText(reason, longestReason)
   // A copy: a slice would keep the whole text in memory while the receipt waits for PostgreSQL.
   return Buffer.from(begin, 'utf16le').toString('utf16le')
 }

@@ -238,10 +238,8 @@ function isCollision(err: unknown): boolean {
 const mayBeOfOne = (err: unknown): boolean =>
   /^[0-9A-Z]{5}$/.test(sqlState(err)) && !isInfrastructure(err) && !isCollision(err)
 
-/** 22: the value; 23: a constraint; 54: too large for an index or a row. */
-export function isDataError(err: unknown): boolean {
-  return /^(22|23|54)\w{3}$/.test(sqlState(err))
-}
+/** The same, where the item is rejected for it. 42: a right, a table or a function is missing, and every item would be rejected. */
+export const refusesItem = (err: unknown): boolean => mayBeOfOne(err) && !sqlState(err).startsWith('42')
 
 /** 57014: the statement took too long, perhaps as it waited for several locks; 55P03: it waited too long for one. Nothing of it is written. */
 export const isTimeout = (err: unknown): boolean => ['57014', '55P03'].includes(sqlState(err))

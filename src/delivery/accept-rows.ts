@@ -1,4 +1,4 @@
-import { isDataError } from '../db/batch.ts'
+import { refusesItem } from '../db/batch.ts'
 import { rejectFromOutbox, removeFromOutbox, type OutboxRow } from '../db/outbox.ts'
 import type { Sql } from '../db/pool.ts'
 import { findHashes, insertFromOutbox, type InsertResult, type NewTask } from '../db/tasks.ts'
@@ -135,7 +135,7 @@ async function storeAll(deps: AcceptRowsDeps, ready: readonly Ready[]): Promise<
 }
 
 /**
- * A row without an entry was refused by PostgreSQL for its content, and is rejected. The halves are stored one after the other: no row of a
+ * A row without an entry was refused by PostgreSQL, and is rejected. The halves are stored one after the other: no row of a
  * key is stored before the earlier row of that key has its answer.
  */
 async function store(deps: AcceptRowsDeps, ready: readonly Ready[]): Promise<Map<Ready, InsertResult>> {
@@ -149,7 +149,7 @@ async function store(deps: AcceptRowsDeps, ready: readonly Ready[]): Promise<Map
     deps.metrics.outboxRows('stored', stored.length)
     return new Map(results.flatMap((result, index) => (ready[index] ? [[ready[index], result]] : [])))
   } catch (err) {
-    if (!isDataError(err)) throw err
+    if (!refusesItem(err)) throw err
     const [first, second] = ready
     if (first && !second) {
       deps.log.error({ err, taskNo: first.task.taskNo, row: first.row.id }, 'outbox.unwritable')
@@ -174,11 +174,17 @@ async function drop({ sql, metrics }: AcceptRowsDeps, rows: readonly OutboxRow[]
 }
 
 /** Returns how many of these rows another process had finished. */
-async function reject({ sql, metrics, log }: AcceptRowsDeps, refused: readonly Refused[]): Promise<number> {
+async function reject(deps: AcceptRowsDeps, refused: readonly Refused[]): Promise<number> {
+  const { sql, metrics, log } = deps
   if (refused.length === 0) return 0
   failpoint('outbox.before_reject')
   const rejections = refused.map(({ row, problem }) => ({ rowId: row.id, id: uuidv7(), problem }))
-  const moved = await rejectFromOutbox(sql, rejections)
+  let moved: number
+  try {
+    moved = await rejectFromOutbox(sql, rejections)
+  } catch (err) {
+    return await rejectApart(deps, refused, err)
+  }
   failpoint('outbox.after_reject')
   metrics.outboxRows('rejected', moved)
   for (const [index, { row, problem }] of refused.entries()) {
@@ -196,4 +202,23 @@ async function reject({ sql, metrics, log }: AcceptRowsDeps, refused: readonly R
     )
   }
   return refused.length - moved
+}
+
+/** One row, or what its problem quotes of it, may be what PostgreSQL refuses. That row gets a problem without a quotation. */
+async function rejectApart(
+  deps: AcceptRowsDeps,
+  refused: readonly Refused[],
+  err: unknown
+): Promise<number> {
+  const { unwritable } = deps.reader
+  const [first, second] = refused
+  if (!refusesItem(err) || !first) throw err
+  if (!second) {
+    if (first.problem === unwritable) throw err
+    deps.log.error({ err, taskNo: first.row.taskNo, row: first.row.id }, 'outbox.unwritable')
+    return await reject(deps, [{ row: first.row, problem: unwritable }])
+  }
+  let lost = 0
+  for (const one of refused) lost += await reject(deps, [one])
+  return lost
 }

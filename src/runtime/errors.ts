@@ -98,6 +98,10 @@ export const messageOf = (err: unknown): string => (err instanceof Error ? err.m
 /** The same, short enough for a reason: the text of a server or a handler may have any length. */
 export const reasonOf = (err: unknown): string => messageOf(err).slice(0, 200)
 
+/** The first `most` UTF-16 units, or one less: half a surrogate pair at the end is refused by jsonb and by strict readers of JSON. */
+export const cutText = (text: string, most: number): string =>
+  text.slice(0, most).replace(/[\uD800-\uDBFF]$/, '')
+
 /** The most characters of a text that an answer shows, and the most that are read for it. */
 const [mostShown, mostRead] = [200, 1_000]
 
@@ -194,7 +198,7 @@ function printable(text: string): string {
     /[\u0000-\u001f\u007f-\u009f\u200e\u200f\u202a-\u202e\u2028\u2029\u2066-\u2069\ud800-\udfff<>]/gu,
     char => `\\u${char.charCodeAt(0).toString(16).padStart(4, '0')}`
   )
-  return isCut || safe.length > mostShown ? `${safe.slice(0, mostShown - 3)}...` : safe
+  return isCut || safe.length > mostShown ? `${cutText(safe, mostShown - 3)}...` : safe
 }
 
 /** The beginning of a message of zod without `<` and `>`, which the answer would escape as possible markup. */
