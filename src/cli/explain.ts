@@ -1,7 +1,7 @@
 import { DatabaseError, isInfrastructure } from '../db/pool.ts'
 import { HandlersError } from '../handler/load.ts'
 import { QueueServerError } from '../queue/redis.ts'
-import { SetupError } from '../runtime/errors.ts'
+import { rootOf, SetupError } from '../runtime/errors.ts'
 import { SettingError } from '../service/config.ts'
 
 /** The reason of a failure and the remedy, in one line. Only a bug of Ackbox gets a stack. */
@@ -14,7 +14,8 @@ export function explain(err: unknown): string {
     err instanceof SetupError
   )
     return `ackbox: ${err.message}`
-  const { code, message, syscall, path, address, port } = err as NodeJS.ErrnoException & {
+  const root = rootOf(err)
+  const { code, message, syscall, path, address, port } = root as NodeJS.ErrnoException & {
     address?: string
     port?: number
   }
@@ -28,5 +29,8 @@ export function explain(err: unknown): string {
   if (isInfrastructure(err) || code === '3D000' || code?.startsWith('28')) {
     return `ackbox: PostgreSQL cannot be used (${message.trim() || code}): check DATABASE_URL, and that the server is up`
   }
-  return `ackbox: this is a bug\n${err instanceof Error ? err.stack : String(err)}`
+  const because = root === err ? '' : `\nbecause of ${stackOf(root)}`
+  return `ackbox: this is a bug\n${stackOf(err)}${because}`
 }
+
+const stackOf = (err: unknown): string => (err instanceof Error && err.stack) || String(err)

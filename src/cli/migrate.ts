@@ -5,7 +5,7 @@ import { checkDatabase, isInfrastructure, DatabaseError, openDb } from '../db/po
 import { armFailpoints } from '../runtime/failpoint.ts'
 import { readArguments } from './arguments.ts'
 import { explain } from './explain.ts'
-import { messageOf } from '../runtime/errors.ts'
+import { messageOf, rootOf } from '../runtime/errors.ts'
 
 export const help = `ackbox migrate    applies the missing migrations to the database of DATABASE_URL. It is safe to run again`
 
@@ -31,9 +31,9 @@ export async function run(args: string[]): Promise<void> {
     )
   } catch (err) {
     const isKnown = err instanceof SettingError || err instanceof DatabaseError || isInfrastructure(err)
-    // For an error of a migration's statement, the message is more useful than the stack.
+    // For an error of a migration's statement, the message of PostgreSQL is more useful than the statement and the stack.
     console.error(
-      isKnown ? explain(err) : `ackbox: Migration failed: ${messageOf(err)}. Fix the cause and run it again.`
+      isKnown ? explain(err) : `ackbox: Migration failed: ${messageOf(rootOf(err))}. Fix the cause and run it again.`
     )
     process.exitCode = 1
   }

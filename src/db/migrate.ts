@@ -61,7 +61,10 @@ async function withClient<T>(url: string, work: (sql: Client) => Promise<T>): Pr
     connection: { application_name: 'ackbox migrate', TimeZone: 'UTC' }
   })
   try {
-    await sql`set statement_timeout = 0`
+    // A migration may take long, and wait long for a lock. transaction_timeout exists since PostgreSQL 17.
+    await sql`
+      select set_config(name, '0', false) from pg_settings
+      where name in ('statement_timeout', 'lock_timeout', 'transaction_timeout')`
     return await work(sql)
   } finally {
     await sql.end({ timeout: 5 })

@@ -98,6 +98,10 @@ export const messageOf = (err: unknown): string => (err instanceof Error ? err.m
 /** The same, short enough for a reason: the text of a server or a handler may have any length. */
 export const reasonOf = (err: unknown): string => messageOf(err).slice(0, 200)
 
+/** The error behind the others. One of drizzle tells which query failed, and only its cause tells why. */
+export const rootOf = (err: unknown): unknown =>
+  err instanceof Error && err.cause !== undefined ? rootOf(err.cause) : err
+
 /** The first `most` UTF-16 units, or one less: half a surrogate pair at the end is refused by jsonb and by strict readers of JSON. */
 export const cutText = (text: string, most: number): string =>
   text.slice(0, most).replace(/[\uD800-\uDBFF]$/, '')

@@ -22,6 +22,17 @@ t.test('only an error of listen or bind is told as one of HOST and PORT', async 
   )
 })
 
+t.test('the reason of a failed query is told, which its own error does not name', t => {
+  const cause = Object.assign(new Error('permission denied for schema drizzle'), { code: '42501' })
+  const failed = Object.assign(new Error('Failed query: create table a (b int)\nparams: '), { cause })
+  t.match(explain(failed), 'because of Error: permission denied for schema drizzle')
+  const full = Object.assign(new Error('Failed query: insert into a\nparams: '), {
+    cause: errorOf('53100', { message: 'No space left on device' })
+  })
+  t.match(explain(full), /^ackbox: PostgreSQL cannot be used \(No space left on device\)/)
+  t.end()
+})
+
 t.test('a missing file is not told as a PostgreSQL that is away, but a missing socket is', async t => {
   let err: unknown
   try {

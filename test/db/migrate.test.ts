@@ -1,4 +1,4 @@
-import { spawn } from 'node:child_process'
+import { spawn, spawnSync } from 'node:child_process'
 import { once } from 'node:events'
 import path from 'node:path'
 import postgres from 'postgres'
@@ -89,6 +89,52 @@ t.test('a migration that is killed half-way leaves nothing behind and can be run
   const [row] = await sql`select to_regclass('alarm') as alarm`
   t.equal(row?.['alarm'], null)
   t.same(await migrate(url), await pendingMigrations(await emptyDb(t)))
+  await sql.end()
+})
+
+t.test('the command tells why a statement failed, and not only which', async t => {
+  const url = await emptyDb(t)
+  const sql = postgres(url, { max: 1, onnotice: () => {} })
+  await sql`create table attempt (x int)`
+  await sql.end()
+  const env = { PATH: process.env['PATH'], DATABASE_URL: url }
+  const { stderr, status } = spawnSync(process.execPath, [program, 'migrate'], { env, encoding: 'utf8' })
+  t.equal(status, 1)
+  t.match(
+    stderr,
+    /^ackbox: Migration failed: relation "attempt" already exists\. Fix the cause and run it again\.$/m
+  )
+})
+
+t.test('a migration waits for its locks, whatever limits the database sets for others', async t => {
+  const url = await emptyDb(t)
+  const sql = postgres(url, { max: 2, onnotice: () => {} })
+  const [limits] = await sql<{ names: string[] }[]>`
+    select array_agg(name) as names from pg_settings
+    where name in ('statement_timeout', 'lock_timeout', 'transaction_timeout')`
+  const blocker = await sql.reserve()
+  await blocker`begin`
+  await blocker`create table attempt (x int)`
+  const name = new URL(url).pathname.slice(1)
+  for (const limit of limits?.names ?? [])
+    await sql.unsafe(`alter database "${name}" set ${limit} = '200ms'`)
+  let hasFailed = false
+  const done = migrate(url).then(
+    names => names[0],
+    (err: unknown) => {
+      hasFailed = true
+      return err
+    }
+  )
+  await until('it has waited longer than that, or failed', async () => {
+    const rows = await sql`
+      select from pg_stat_activity where datname = current_database() and application_name = 'ackbox migrate'
+        and wait_event_type = 'Lock' and clock_timestamp() - query_start > interval '500 ms'`
+    return hasFailed || rows.length > 0
+  })
+  await blocker`rollback`
+  blocker.release()
+  t.equal(await done, '0000_foundation')
   await sql.end()
 })
 
