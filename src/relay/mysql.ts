@@ -1,9 +1,5 @@
-import type { Socket } from 'node:net'
-import type * as mysql from 'mysql2/promise'
-import type { Connection, Pool, PoolConnection, RowDataPacket } from 'mysql2/promise'
 import { failpoint } from '../runtime/failpoint.ts'
-import { isMissingPackage } from '../runtime/errors.ts'
-import { withTimeout } from '../runtime/with-timeout.ts'
+import { mysqlPool, onConnection, transaction, type Ask } from './mysql-connection.ts'
 import {
   byVerdict,
   farMs,
@@ -21,27 +17,7 @@ export async function mysqlSource(
   connections: number,
   silenceMs = longestSilenceMs
 ): Promise<Source> {
-  const pool = (await mysqlDriver()).createPool({
-    uri: url,
-    connectionLimit: connections,
-    connectTimeout: 5_000,
-    supportBigNumbers: true,
-    bigNumberStrings: true,
-    // Bodies keep exactly the text that the producer wrote.
-    jsonStrings: true,
-    enableKeepAlive: true,
-    timezone: 'Z'
-  })
-  pool.on('connection', connection => {
-    // READ COMMITTED: a row lock of another relay must not also lock the gap in front of the row.
-    const session = connection as unknown as Connection
-    void session.query('set session transaction isolation level read committed')
-    // The driver escapes with backslashes. The sql_mode of a server can turn them off, so the session sets its own. In MySQL,
-    // row_number() is unsigned, and a difference with it would be too.
-    void session.query(
-      "set session time_zone = '+00:00', session sql_mode = 'STRICT_TRANS_TABLES,NO_UNSIGNED_SUBTRACTION', session innodb_lock_wait_timeout = 5, session lock_wait_timeout = 30"
-    )
-  })
+  const pool = await mysqlPool(url, connections)
   const read = <T>(statement: string): Promise<T[]> => onConnection(pool, silenceMs, ask => ask<T>(statement))
   return {
     async check() {
@@ -119,17 +95,6 @@ export async function mysqlSource(
   }
 }
 
-export async function mysqlDriver(): Promise<typeof mysql> {
-  try {
-    return await import('mysql2/promise')
-  } catch (err) {
-    if (!isMissingPackage(err)) throw err
-    throw new RelayError('MySQL and MariaDB need the package mysql2: npm install mysql2', {
-      cause: err
-    })
-  }
-}
-
 /** The columns that both tables have and that are not generated, without the id. */
 const columns = `task_no, message_code, message_body, scene_type, deliver_start_time, delay_ms, deliver_before, ordering_key,
   need_callback, retry_times, biz_type, biz_key, unique_biz, \`after\`, extend, traceparent, created_at`
@@ -199,60 +164,6 @@ async function ofShard(ask: Ask, shard: number, limit: number): Promise<Row[]> {
     [found.map(row => String(row.id))]
   )
 }
-
-/** Runs a statement and returns its rows. */
-type Ask = <T>(statement: string, values?: unknown[]) => Promise<T[]>
-
-/** A connection that does not answer within `silenceMs` is destroyed. */
-async function onConnection<T>(
-  pool: Pool,
-  silenceMs: number | undefined,
-  work: (ask: Ask) => Promise<T>
-): Promise<T> {
-  const connection = await pool.getConnection()
-  const ask: Ask = async <Found>(statement: string, values: unknown[] = []): Promise<Found[]> => {
-    const answer = connection.query<RowDataPacket[]>(statement, values)
-    const [rows] = await (silenceMs === undefined
-      ? answer
-      : withTimeout(answer, silenceMs, () => silent(silenceMs)))
-    return rows as Found[]
-  }
-  try {
-    const result = await work(ask)
-    connection.release()
-    return result
-  } catch (err) {
-    // The end of the connection rolls back and releases the row locks, in any state of the connection.
-    connection.destroy()
-    // The driver waits until the server closes its side too, which a host that vanished never does.
-    if (err instanceof Silence) socketOf(connection).destroy()
-    throw err
-  }
-}
-
-const socketOf = (connection: PoolConnection): Socket =>
-  (connection as unknown as { connection: { stream: Socket } }).connection.stream
-
-class Silence extends Error {
-  readonly code = 'ETIMEDOUT'
-}
-
-/** Not the driver's own timeout: that begins only when the statements before it on the connection have ended. */
-function silent(ms: number): never {
-  throw new Silence(`the database has not answered for ${ms / 1_000} s`)
-}
-
-const transaction = <T>(
-  pool: Pool,
-  silenceMs: number | undefined,
-  work: (ask: Ask) => Promise<T>
-): Promise<T> =>
-  onConnection(pool, silenceMs, async ask => {
-    await ask('start transaction')
-    const result = await work(ask)
-    await ask('commit')
-    return result
-  })
 
 /** Error codes of NOWAIT: ER_LOCK_NOWAIT from MySQL, ER_LOCK_WAIT_TIMEOUT from MariaDB. */
 const lockNowait = 3572

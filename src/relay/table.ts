@@ -3,7 +3,7 @@ import type { RowDataPacket } from 'mysql2'
 import { connect, locatePrimary } from '../db/pool.ts'
 import { problemBody } from '../runtime/errors.ts'
 import { kinds, type Columns, type Member } from './columns.ts'
-import { mysqlDriver } from './mysql.ts'
+import { mysqlDriver } from './mysql-connection.ts'
 import { timeText } from './postgres.ts'
 import { RelayError, type RelayRow } from './source.ts'
 

@@ -1,0 +1,101 @@
+// Connections to a producer's MySQL or MariaDB.
+import type { Socket } from 'node:net'
+import type * as mysql from 'mysql2/promise'
+import type { Pool, PoolConnection, RowDataPacket } from 'mysql2/promise'
+import { isMissingPackage } from '../runtime/errors.ts'
+import { withTimeout } from '../runtime/with-timeout.ts'
+import { RelayError } from './source.ts'
+
+export async function mysqlDriver(): Promise<typeof mysql> {
+  try {
+    return await import('mysql2/promise')
+  } catch (err) {
+    if (!isMissingPackage(err)) throw err
+    throw new RelayError('MySQL and MariaDB need the package mysql2: npm install mysql2', {
+      cause: err
+    })
+  }
+}
+
+export const mysqlPool = async (url: string, connections: number): Promise<Pool> =>
+  (await mysqlDriver()).createPool({
+    uri: url,
+    connectionLimit: connections,
+    connectTimeout: 5_000,
+    supportBigNumbers: true,
+    bigNumberStrings: true,
+    // Bodies keep exactly the text that the producer wrote.
+    jsonStrings: true,
+    enableKeepAlive: true,
+    timezone: 'Z'
+  })
+
+const settings = [
+  // READ COMMITTED: a row lock of another relay must not also lock the gap in front of the row.
+  'set session transaction isolation level read committed',
+  // The driver escapes with backslashes. The sql_mode of a server can turn them off, so the session sets its own. In MySQL,
+  // row_number() is unsigned, and a difference with it would be too.
+  "set session time_zone = '+00:00', session sql_mode = 'STRICT_TRANS_TABLES,NO_UNSIGNED_SUBTRACTION', session innodb_lock_wait_timeout = 5, session lock_wait_timeout = 30"
+]
+
+/** The sessions that have the settings. */
+const prepared = new WeakSet<object>()
+
+/** Runs a statement and returns its rows. */
+export type Ask = <T>(statement: string, values?: unknown[]) => Promise<T[]>
+
+/** A connection that does not answer within `silenceMs` is destroyed. */
+export async function onConnection<T>(
+  pool: Pool,
+  silenceMs: number | undefined,
+  work: (ask: Ask) => Promise<T>
+): Promise<T> {
+  const connection = await pool.getConnection()
+  const ask: Ask = async <Found>(statement: string, values: unknown[] = []): Promise<Found[]> => {
+    const answer = connection.query<RowDataPacket[]>(statement, values)
+    const [rows] = await (silenceMs === undefined
+      ? answer
+      : withTimeout(answer, silenceMs, () => silent(silenceMs)))
+    return rows as Found[]
+  }
+  try {
+    const session = connection.connection
+    if (!prepared.has(session)) {
+      for (const setting of settings) await ask(setting)
+      prepared.add(session)
+    }
+    const result = await work(ask)
+    connection.release()
+    return result
+  } catch (err) {
+    // The end of the connection rolls back and releases the row locks, in any state of the connection.
+    connection.destroy()
+    // The driver waits until the server closes its side too, which a host that vanished never does.
+    if (err instanceof Silence) socketOf(connection).destroy()
+    throw err
+  }
+}
+
+const socketOf = (connection: PoolConnection): Socket =>
+  (connection as unknown as { connection: { stream: Socket } }).connection.stream
+
+class Silence extends Error {
+  readonly code = 'ETIMEDOUT'
+}
+
+/** Not the driver's own timeout: that begins only when the statements before it on the connection have ended. */
+function silent(ms: number): never {
+  throw new Silence(`the database has not answered for ${ms / 1_000} s`)
+}
+
+export const transaction = <T>(
+  pool: Pool,
+  silenceMs: number | undefined,
+  work: (ask: Ask) => Promise<T>
+): Promise<T> =>
+  onConnection(pool, silenceMs, async ask => {
+    await ask('start transaction')
+    const result = await work(ask)
+    await ask('commit')
+    return result
+  })
