@@ -17,8 +17,16 @@ export async function mysqlDriver(): Promise<typeof mysql> {
   }
 }
 
-export const mysqlPool = async (url: string, connections: number): Promise<Pool> =>
-  (await mysqlDriver()).createPool({
+export interface RelayPool {
+  pool: Pool
+  /** The first statements of each session. */
+  settings: string[]
+  prepared: WeakSet<object>
+}
+
+/** The server ends a session that is idle for longer than `idleMs`, also inside of a transaction. */
+export async function mysqlPool(url: string, connections: number, idleMs: number): Promise<RelayPool> {
+  const pool = (await mysqlDriver()).createPool({
     uri: url,
     connectionLimit: connections,
     connectTimeout: 5_000,
@@ -29,24 +37,23 @@ export const mysqlPool = async (url: string, connections: number): Promise<Pool>
     enableKeepAlive: true,
     timezone: 'Z'
   })
-
-const settings = [
-  // READ COMMITTED: a row lock of another relay must not also lock the gap in front of the row.
-  'set session transaction isolation level read committed',
-  // The driver escapes with backslashes. The sql_mode of a server can turn them off, so the session sets its own. In MySQL,
-  // row_number() is unsigned, and a difference with it would be too.
-  "set session time_zone = '+00:00', session sql_mode = 'STRICT_TRANS_TABLES,NO_UNSIGNED_SUBTRACTION', session innodb_lock_wait_timeout = 5, session lock_wait_timeout = 30"
-]
-
-/** The sessions that have the settings. */
-const prepared = new WeakSet<object>()
+  const settings = [
+    // READ COMMITTED: a row lock of another relay must not also lock the gap in front of the row.
+    'set session transaction isolation level read committed',
+    // The driver escapes with backslashes. The sql_mode of a server can turn them off, so the session sets its own. In MySQL,
+    // row_number() is unsigned, and a difference with it would be too.
+    `set session time_zone = '+00:00', session sql_mode = 'STRICT_TRANS_TABLES,NO_UNSIGNED_SUBTRACTION',
+     session innodb_lock_wait_timeout = 5, session lock_wait_timeout = 30, session wait_timeout = ${Math.ceil(idleMs / 1_000)}`
+  ]
+  return { pool, settings, prepared: new WeakSet() }
+}
 
 /** Runs a statement and returns its rows. */
 export type Ask = <T>(statement: string, values?: unknown[]) => Promise<T[]>
 
 /** A connection that does not answer within `silenceMs` is destroyed. */
 export async function onConnection<T>(
-  pool: Pool,
+  { pool, settings, prepared }: RelayPool,
   silenceMs: number | undefined,
   work: (ask: Ask) => Promise<T>
 ): Promise<T> {
@@ -89,7 +96,7 @@ function silent(ms: number): never {
 }
 
 export const transaction = <T>(
-  pool: Pool,
+  pool: RelayPool,
   silenceMs: number | undefined,
   work: (ask: Ask) => Promise<T>
 ): Promise<T> =>

@@ -3,6 +3,7 @@ import { mysqlPool, onConnection, transaction, type Ask } from './mysql-connecti
 import {
   byVerdict,
   farMs,
+  longestIdleMs,
   longestSilenceMs,
   rejectedId,
   RelayError,
@@ -15,9 +16,10 @@ import {
 export async function mysqlSource(
   url: string,
   connections: number,
-  silenceMs = longestSilenceMs
+  silenceMs = longestSilenceMs,
+  idleMs = longestIdleMs
 ): Promise<Source> {
-  const pool = await mysqlPool(url, connections)
+  const pool = await mysqlPool(url, connections, idleMs)
   const read = <T>(statement: string): Promise<T[]> => onConnection(pool, silenceMs, ask => ask<T>(statement))
   return {
     async check() {
@@ -91,7 +93,7 @@ export async function mysqlSource(
         return ids.length
       })
     },
-    close: () => pool.end()
+    close: () => pool.pool.end()
   }
 }
 

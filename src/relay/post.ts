@@ -3,7 +3,7 @@ import { request } from 'undici'
 import { retryAfter } from '../producer/call.ts'
 import { problemBody } from '../runtime/errors.ts'
 import { kinds, type Member } from './columns.ts'
-import type { RelayRow, RowVerdict } from './source.ts'
+import { longestPostsMs, type RelayRow, type RowVerdict } from './source.ts'
 
 export interface Target {
   /** The URL of Ackbox, without `/tasks/batch`. */
@@ -36,6 +36,7 @@ const mostBytes = 6 * 1_048_576
  * TargetAway if Ackbox gives no final answer. Rows with an answer then stay too: their taskNo makes a repeated post harmless.
  */
 export async function postRows(target: Target, rows: readonly RelayRow[]): Promise<RowVerdict[]> {
+  const end = performance.now() + longestPostsMs
   const texts = rows.map(taskText)
   const verdicts = texts.map((text): RowVerdict | undefined => (typeof text === 'string' ? undefined : text))
   let part: { index: number; text: string }[] = []
@@ -46,7 +47,8 @@ export async function postRows(target: Target, rows: readonly RelayRow[]): Promi
     bytes = 0
     const answers = await postPart(
       target,
-      posted.map(row => row.text)
+      posted.map(row => row.text),
+      end
     )
     posted.forEach(({ index }, at) => (verdicts[index] = answers[at]))
   }
@@ -89,7 +91,8 @@ function isJson(value: RelayRow[Member]): boolean {
   }
 }
 
-async function postPart(target: Target, tasks: readonly string[]): Promise<RowVerdict[]> {
+async function postPart(target: Target, tasks: readonly string[], end: number): Promise<RowVerdict[]> {
+  if (performance.now() > end) return tasks.map(() => ({ kind: 'kept' }))
   const { status, body, retryAfterMs } = await send(target, `{"tasks":[${tasks.join()}]}`)
   if (status === 200) return verdictsOf(body, tasks.length)
   if (!isFinal(status) || (status !== 413 && !isProblem(body))) {
@@ -100,8 +103,8 @@ async function postPart(target: Target, tasks: readonly string[]): Promise<RowVe
   if (tasks.length === 1) return [{ kind: 'rejected', problem: ofItsRow(jsonOf(body) ?? body, 0) }]
   const middle = Math.ceil(tasks.length / 2)
   return [
-    ...(await postPart(target, tasks.slice(0, middle))),
-    ...(await postPart(target, tasks.slice(middle)))
+    ...(await postPart(target, tasks.slice(0, middle), end)),
+    ...(await postPart(target, tasks.slice(middle), end))
   ]
 }
 

@@ -3,6 +3,7 @@ import { failpoint } from '../runtime/failpoint.ts'
 import {
   byVerdict,
   farMs,
+  longestIdleMs,
   longestSilenceMs,
   rejectedId,
   RelayError,
@@ -12,12 +13,24 @@ import {
 } from './source.ts'
 
 /** `ackbox_outbox` in the producer's PostgreSQL, of any version with SKIP LOCKED (9.5 or newer). */
-export function postgresSource(url: string, connections: number, silenceMs = longestSilenceMs): Source {
+export function postgresSource(
+  url: string,
+  connections: number,
+  silenceMs = longestSilenceMs,
+  idleMs = longestIdleMs
+): Source {
   const options = {
     max: connections,
     connect_timeout: 5,
     onnotice: () => {},
-    connection: { application_name: 'ackbox relay', statement_timeout: 30_000 }
+    connection: {
+      application_name: 'ackbox relay',
+      statement_timeout: 30_000,
+      // The server ends the session of a host that vanished after half a minute, and with it the locks of its rows.
+      tcp_keepalives_idle: 15,
+      tcp_keepalives_interval: 5,
+      tcp_keepalives_count: 3
+    }
   }
   // By our patch: the types of postgres.js do not have it.
   const bounded = { ...options, silence_timeout: silenceMs / 1_000 }
@@ -41,8 +54,10 @@ export function postgresSource(url: string, connections: number, silenceMs = lon
     async postShare(share, limit, post) {
       // Serializable transactions would abort each other and those of the producer.
       const done = sql.begin('isolation level read committed', async tx => {
-        // The transaction waits for Ackbox's answer: the server must not end it for being idle.
-        await tx`set local idle_in_transaction_session_timeout = 0`
+        await setLocal(tx, {
+          idle_in_transaction_session_timeout: `${idleMs}ms`,
+          transaction_timeout: '0'
+        })
         const rows = share === 'unkeyed' ? await unkeyed(tx, limit) : await ofShard(tx, share, limit)
         if (rows.length === 0) return { seen: 0, removed: 0 }
         const { accepted, rejected } = byVerdict(rows, await post(rows))
@@ -83,7 +98,7 @@ export function postgresSource(url: string, connections: number, silenceMs = lon
       const patient = connect(url, { ...options, max: 1 })
       try {
         return await patient.begin('isolation level read committed', async tx => {
-          await tx`set local statement_timeout = 0`
+          await setLocal(tx, { statement_timeout: '0', transaction_timeout: '0' })
           const moved = await tx`
             with back as (delete from ackbox_outbox_rejected returning *)
             insert into ackbox_outbox (id, ${columns(tx)}) overriding system value
@@ -96,6 +111,14 @@ export function postgresSource(url: string, connections: number, silenceMs = lon
     },
     close: () => sql.end({ timeout: 5 })
   }
+}
+
+/** Settings for the rest of a transaction. A server without one of them, such as transaction_timeout before PostgreSQL 17, leaves it out. */
+export async function setLocal(tx: Transaction, settings: Record<string, string>): Promise<void> {
+  await tx`
+    select set_config(s.name, value, true)
+    from unnest(${Object.keys(settings)}::text[], ${Object.values(settings)}::text[]) as s (name, value)
+    join pg_settings p on p.name = s.name`
 }
 
 /** The columns that both tables have and that are not generated, without the id. */

@@ -38,6 +38,15 @@ export const farMs = 3_155_760_000_000
  */
 export const longestSilenceMs = 35_000
 
+/** After this time no further request of a turn begins: it ends with what has an answer. */
+export const longestPostsMs = 300_000
+
+/**
+ * The database ends a session that is idle in its transaction for longer than this, and with it the locks of a relay that is frozen or
+ * whose host vanished. A turn posts for `longestPostsMs` and one request more.
+ */
+export const longestIdleMs = 600_000
+
 /** The result for a row: Ackbox has the task, or permanently refused it with this problem (JSON), or the row stays. */
 export type RowVerdict =
   | { kind: 'accepted'; isNew: boolean }

@@ -4,7 +4,7 @@ import { connect, locatePrimary } from '../db/pool.ts'
 import { problemBody } from '../runtime/errors.ts'
 import { kinds, type Columns, type Member } from './columns.ts'
 import { mysqlDriver } from './mysql-connection.ts'
-import { timeText } from './postgres.ts'
+import { setLocal, timeText } from './postgres.ts'
 import { RelayError, type RelayRow } from './source.ts'
 
 export interface TableQuery {
@@ -51,10 +51,13 @@ async function inPostgres<Result>(
   })
   try {
     return (await sql.begin('isolation level repeatable read read only', async tx => {
-      // The transaction waits for Ackbox's answers: the server must not end it for being idle.
-      await tx`set local idle_in_transaction_session_timeout = 0`
-      await tx`set local statement_timeout = 0`
-      await tx`set local time zone 'UTC'`
+      // The transaction waits for Ackbox's answers: the server must not end it for being idle, or old.
+      await setLocal(tx, {
+        idle_in_transaction_session_timeout: '0',
+        statement_timeout: '0',
+        transaction_timeout: '0',
+        TimeZone: 'UTC'
+      })
       const { all, count } = statements(query, asPostgres, '"', [])
       const [found] = await tx<[{ n: string }]>`${tx.unsafe(count)}`
       return await work({

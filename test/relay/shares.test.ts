@@ -160,7 +160,8 @@ t.test('mysql: a server without backslash escapes, and ids that no double holds'
 
 t.test('mysql: a server that refuses the settings of a session is told as away, and ends nothing', async t => {
   // Without a handler of statements it answers each with an error.
-  const server = createServer(connection =>
+  const server = createServer(connection => {
+    connection.on('error', () => {})
     connection.serverHandshake({
       protocolVersion: 10,
       serverVersion: '8.0.36',
@@ -169,7 +170,7 @@ t.test('mysql: a server that refuses the settings of a session is told as away, 
       characterSet: 45,
       capabilityFlags: 0xff_f7_ff
     })
-  )
+  })
   const port = await freePort()
   server.listen(port)
   t.teardown(() => new Promise<void>(resolve => server.close(() => resolve())))

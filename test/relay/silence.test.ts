@@ -2,7 +2,9 @@ import t from 'tap'
 import { isInfrastructure } from '../../src/db/pool.ts'
 import { mysqlSource } from '../../src/relay/mysql.ts'
 import { postgresSource } from '../../src/relay/postgres.ts'
+import { withTable } from '../../src/relay/table.ts'
 import { blackHole } from '../support/blackhole.ts'
+import { until } from '../support/until.ts'
 import { insert, kinds, producer } from './producer.ts'
 
 t.setTimeout(120_000)
@@ -35,6 +37,29 @@ for (const kind of kinds) {
     t.equal(await from.waiting(), 0)
   })
 
+  t.test(`${kind}: a relay that is frozen in a turn loses its rows to others`, async t => {
+    const from = await producer(t, kind)
+    if (!from) return
+    await from.run(insert([['one', 'test.plain', '{}']]))
+    const source = await (kind === 'postgres' ? postgresSource : mysqlSource)(from.url, 2, 35_000, 1_000)
+    t.teardown(() => source.close())
+    let free = Promise.resolve()
+    await t.rejects(
+      source.postShare('unkeyed', 10, async () => {
+        free = until('the row is free', async () =>
+          from.run('select id from ackbox_outbox for update nowait').then(
+            () => true,
+            () => false
+          )
+        )
+        await free
+        return [{ kind: 'accepted', isNew: true }]
+      })
+    )
+    await free
+    t.equal(await from.waiting(), 1)
+  })
+
   t.test(`${kind}: very many rejected rows may take longer to come back than any other answer`, async t => {
     const from = await producer(t, kind)
     if (!from) return
@@ -50,3 +75,32 @@ for (const kind of kinds) {
     t.equal(await moving, 1)
   })
 }
+
+t.test('postgres: a turn and an import may be longer than the transactions of others', async t => {
+  const from = await producer(t, 'postgres')
+  if (!from) return
+  await from.run(insert([['one', 'test.plain', '{}']]))
+  const name = new URL(from.url).pathname.slice(1)
+  await from.run(`alter database "${name}" set idle_in_transaction_session_timeout = '200ms'`)
+  // PostgreSQL 17 or newer has it.
+  await from.run(`do $$ begin
+    if exists (select from pg_settings where name = 'transaction_timeout') then
+      alter database "${name}" set transaction_timeout = '200ms';
+    end if;
+  end $$`)
+  const long = (): Promise<void> => new Promise(resolve => setTimeout(resolve, 600))
+  const columns = { taskNo: 'task_no', messageCode: 'message_code', messageBody: 'message_body' }
+  const query = { table: 'ackbox_outbox', columns, where: undefined, order: undefined, batch: 1 }
+  await withTable(from.url, query, async ({ count, batches }) => {
+    t.equal(count, 1)
+    await long()
+    for await (const rows of batches) t.match(rows, [{ taskNo: 'one' }])
+  })
+  const source = postgresSource(from.url, 2)
+  t.teardown(() => source.close())
+  const done = await source.postShare('unkeyed', 10, async () => {
+    await long()
+    return [{ kind: 'accepted', isNew: true }]
+  })
+  t.same(done, { seen: 1, removed: 1 })
+})
