@@ -31,6 +31,7 @@ create table if not exists ackbox_outbox (
   shard smallint generated always as ((strpos('0123456789abcdef', left(md5(ordering_key), 1)) - 1)::smallint) stored
 );
 create index if not exists ackbox_outbox_shard_idx on ackbox_outbox (shard, id) where ordering_key is not null;
+create index if not exists ackbox_outbox_unkeyed_idx on ackbox_outbox (id) where ordering_key is null;
 
 create table if not exists ackbox_outbox_rejected (
   id bigint primary key,

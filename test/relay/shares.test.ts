@@ -1,7 +1,9 @@
 // The effect of a relay on the rows of a producer's database, and on transactions that run there at the same time.
 import { createServer } from 'mysql2'
+import { createConnection } from 'mysql2/promise'
 import t from 'tap'
 import { freePort } from '../../src/embedded/port.ts'
+import { openDb } from '../../src/db/pool.ts'
 import { mysqlSource } from '../../src/relay/mysql.ts'
 import { postgresSource } from '../../src/relay/postgres.ts'
 import { relay as relayAll } from '../../src/relay/relay.ts'
@@ -136,6 +138,36 @@ for (const kind of kinds) {
     t.match(await from.rejected(), only({ problem: /^<html>支付/ }))
   })
 }
+
+t.test('a look at a long outbox reads few rows of it', async t => {
+  const keyed = insert(numbered('n', 5_000).map((no, n) => [no, 'test.plain', '{}', `key-${n}`]))
+  const ofPostgres = await producer(t, 'postgres')
+  if (ofPostgres) {
+    await ofPostgres.run(keyed)
+    const sql = openDb(ofPostgres.url, { max: 1, applicationName: 'producer' })
+    t.teardown(() => sql.end({ timeout: 5 }))
+    await sql`analyze ackbox_outbox`
+    const plan = await sql`
+      explain select id from ackbox_outbox where ordering_key is null order by id limit 500 for update skip locked`
+    t.match(JSON.stringify(plan), 'ackbox_outbox_unkeyed_idx', 'rows with a key are not read for those without')
+  }
+  const ofMysql = await producer(t, 'mysql')
+  if (!ofMysql) return
+  await ofMysql.run(keyed)
+  const connection = await createConnection(ofMysql.url)
+  t.teardown(() => connection.end())
+  const reads = async (): Promise<number> => {
+    const [rows] = await connection.query("show global status like 'Handler_read_%next'")
+    return (rows as { Value: string }[]).reduce((sum, row) => sum + Number(row.Value), 0)
+  }
+  const source = await mysqlSource(ofMysql.url, 1)
+  t.teardown(() => source.close())
+  await source.check()
+  const before = await reads()
+  t.equal((await source.shards()).length, 16)
+  const count = (await reads()) - before
+  t.ok(count < 1_000, `${count} rows were read`)
+})
 
 t.test('mysql: a server without backslash escapes, and ids that no double holds', async t => {
   const from = await producer(t, 'mysql')
