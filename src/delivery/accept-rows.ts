@@ -205,11 +205,7 @@ async function reject(deps: AcceptRowsDeps, refused: readonly Refused[]): Promis
 }
 
 /** One row, or what its problem quotes of it, may be what PostgreSQL refuses. That row gets a problem without a quotation. */
-async function rejectApart(
-  deps: AcceptRowsDeps,
-  refused: readonly Refused[],
-  err: unknown
-): Promise<number> {
+async function rejectApart(deps: AcceptRowsDeps, refused: readonly Refused[], err: unknown): Promise<number> {
   const { unwritable } = deps.reader
   const [first, second] = refused
   if (!refusesItem(err) || !first) throw err

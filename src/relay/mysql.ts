@@ -3,12 +3,16 @@ import { mysqlPool, onConnection, transaction, type Ask } from './mysql-connecti
 import {
   byVerdict,
   farMs,
+  firstOf,
   longestIdleMs,
   longestSilenceMs,
+  mostBodyBytes,
+  readable,
   rejectedId,
   RelayError,
   returnedId,
   type RelayRow,
+  type Share,
   type Source
 } from './source.ts'
 
@@ -20,6 +24,7 @@ export async function mysqlSource(
   idleMs = longestIdleMs
 ): Promise<Source> {
   const pool = await mysqlPool(url, connections, idleMs)
+  const reader = rowReader()
   const read = <T>(statement: string): Promise<T[]> => onConnection(pool, silenceMs, ask => ask<T>(statement))
   return {
     async check() {
@@ -42,12 +47,7 @@ export async function mysqlSource(
     },
     async postShare(share, limit, post) {
       return await transaction(pool, silenceMs, async ask => {
-        const rows = await (share === 'unkeyed' ? unkeyed(ask, limit) : ofShard(ask, share, limit)).catch(
-          (err: Error & { errno?: number }) => {
-            if (err.errno === lockNowait || err.errno === lockWaitTimeout) return []
-            throw err
-          }
-        )
+        const rows = await reader.rows(ask, share, limit)
         if (rows.length === 0) return { seen: 0, removed: 0 }
         const outboxRows = rows.map(rowOf)
         const { accepted, rejected } = byVerdict(outboxRows, await post(outboxRows))
@@ -115,15 +115,20 @@ const mostProblem = 16_000
 
 const time = (name: string) => `date_format(${name}, '%Y-%m-%dT%H:%i:%s.%fZ')`
 const isNear = `delay_ms between -${farMs} and ${farMs}`
-const members = `id, task_no as taskNo, message_code as messageCode, message_body as messageBody, scene_type as sceneType,
+const members = `id, task_no as taskNo, message_code as messageCode, 
+  case when length(message_body) <= ${mostBodyBytes} then message_body end as messageBody, scene_type as sceneType,
   ${time(`coalesce(deliver_start_time, case when ${isNear} then timestampadd(microsecond, delay_ms * 1000, created_at) end)`)} as deliverStartTime,
   case when deliver_start_time is not null or not ${isNear} then delay_ms end as delayMs, ${time('deliver_before')} as deliverBefore,
   ordering_key as orderingKey, need_callback as needCallback, retry_times as retryTimes, biz_type as bizType, biz_key as bizKey,
   unique_biz as uniqueBiz, \`after\`, extend, traceparent`
 
 /** A row as the driver returns it: without booleans, and with large numbers as texts. */
-interface Row extends Omit<RelayRow, 'id' | 'delayMs' | 'needCallback' | 'uniqueBiz' | 'after' | 'extend'> {
+interface Row extends Omit<
+  RelayRow,
+  'id' | 'messageBody' | 'delayMs' | 'needCallback' | 'uniqueBiz' | 'after' | 'extend'
+> {
   id: string | number
+  messageBody: string | null
   delayMs: string | number | null
   needCallback: number | null
   uniqueBiz: number | null
@@ -131,43 +136,69 @@ interface Row extends Omit<RelayRow, 'id' | 'delayMs' | 'needCallback' | 'unique
   extend: unknown
 }
 
-const rowOf = (row: Row): RelayRow => ({
-  ...row,
-  id: String(row.id),
-  delayMs: row.delayMs === null ? null : Number(row.delayMs),
-  needCallback: flag(row.needCallback),
-  uniqueBiz: flag(row.uniqueBiz),
-  after: json(row.after),
-  extend: json(row.extend)
-})
+const rowOf = (row: Row): RelayRow =>
+  readable({
+    ...row,
+    id: String(row.id),
+    delayMs: row.delayMs === null ? null : Number(row.delayMs),
+    needCallback: flag(row.needCallback),
+    uniqueBiz: flag(row.uniqueBiz),
+    after: json(row.after),
+    extend: json(row.extend)
+  })
 
 const flag = (value: number | null): boolean | null => (value === null ? null : value !== 0)
 /** The driver returns a json column as text from MariaDB and as a value from MySQL. */
 const json = (value: unknown): string | null =>
   value === null ? null : typeof value === 'string' ? value : JSON.stringify(value)
 
-/** Reads by the shard index alone. A scan of other shares would briefly lock their rows, and their NOWAIT would then return no rows. */
-const unkeyed = (ask: Ask, limit: number): Promise<Row[]> =>
-  ask<Row>(
-    `select ${members} from ackbox_outbox force index (ackbox_outbox_shard_idx)
-     where shard is null order by id limit ${Number(limit)} for update skip locked`
+/** The rows of a read after one that failed, or that found more bytes than it could return. */
+const fewRows = 16
+
+/** MySQL reads a whole body to tell its length. So reads of small rows grow, and a long outbox of large ones is read in small parts. */
+function rowReader() {
+  let mostRows = fewRows
+  return {
+    async rows(ask: Ask, share: Share, limit: number): Promise<Row[]> {
+      const most = Math.min(mostRows, limit)
+      try {
+        const found = await sizes(ask, share, most)
+        const ids = firstOf(found)
+        if (ids.length < found.length) mostRows = Math.max(fewRows, 2 * ids.length)
+        else if (found.length === most) mostRows = 2 * most
+        return ids.length > 0 ? await byId(ask, share, ids) : []
+      } catch (err) {
+        const { errno } = err as { errno?: number }
+        if (errno === lockNowait || errno === lockWaitTimeout) return []
+        mostRows = fewRows
+        throw err
+      }
+    }
+  }
+}
+
+/**
+ * Reads by the shard index alone. A scan of other shares would briefly lock their rows, and their NOWAIT would then return no rows. Of a
+ * shard it locks nothing, so it returns no rows of open transactions.
+ */
+const sizes = (ask: Ask, share: Share, limit: number): Promise<{ id: string | number; bytes: number }[]> =>
+  ask(
+    `select id, length(message_body) + coalesce(length(extend), 0) + coalesce(length(\`after\`), 0) as bytes
+     from ackbox_outbox force index (ackbox_outbox_shard_idx)
+     where ${share === 'unkeyed' ? 'shard is null' : `shard = ${Number(share)}`} order by id limit ${Number(limit)}
+     ${share === 'unkeyed' ? 'for update skip locked' : ''}`
   )
 
 /**
- * One relay at a time reads a shard: two could post the rows of a key in the wrong order. The first statement locks nothing, so it returns
- * no rows of open transactions. If another relay has locked one of the rows, this relay gets none.
+ * One relay at a time reads a shard: two could post the rows of a key in the wrong order. If another relay has locked one of the rows,
+ * this relay gets none.
  */
-async function ofShard(ask: Ask, shard: number, limit: number): Promise<Row[]> {
-  const found = await ask<{ id: string | number }>(
-    `select id from ackbox_outbox force index (ackbox_outbox_shard_idx)
-     where shard = ${Number(shard)} order by id limit ${Number(limit)}`
+const byId = (ask: Ask, share: Share, ids: string[]): Promise<Row[]> =>
+  ask<Row>(
+    `select ${members} from ackbox_outbox force index (primary) where id in (?) order by id
+     ${share === 'unkeyed' ? '' : 'for update nowait'}`,
+    [ids]
   )
-  if (found.length === 0) return []
-  return await ask<Row>(
-    `select ${members} from ackbox_outbox force index (primary) where id in (?) order by id for update nowait`,
-    [found.map(row => String(row.id))]
-  )
-}
 
 /** Error codes of NOWAIT: ER_LOCK_NOWAIT from MySQL, ER_LOCK_WAIT_TIMEOUT from MariaDB. */
 const lockNowait = 3572

@@ -3,12 +3,16 @@ import { failpoint } from '../runtime/failpoint.ts'
 import {
   byVerdict,
   farMs,
+  firstOf,
   longestIdleMs,
   longestSilenceMs,
+  mostBodyBytes,
+  readable,
   rejectedId,
   RelayError,
   returnedId,
   type RelayRow,
+  type Share,
   type Source
 } from './source.ts'
 
@@ -58,7 +62,7 @@ export function postgresSource(
           idle_in_transaction_session_timeout: `${idleMs}ms`,
           transaction_timeout: '0'
         })
-        const rows = share === 'unkeyed' ? await unkeyed(tx, limit) : await ofShard(tx, share, limit)
+        const rows = await firstRows(tx, share, limit)
         if (rows.length === 0) return { seen: 0, removed: 0 }
         const { accepted, rejected } = byVerdict(rows, await post(rows))
         if (accepted.length > 0) await tx`delete from ackbox_outbox where id = any(${accepted}::bigint[])`
@@ -134,7 +138,8 @@ const isNear = `delay_ms between -${farMs} and ${farMs}`
 const members = (tx: Transaction) => {
   const time = (at: string) => tx.unsafe(timeText(at))
   return tx`
-    id::text, task_no as "taskNo", message_code as "messageCode", message_body as "messageBody",
+    id::text, task_no as "taskNo", message_code as "messageCode", 
+    case when octet_length(message_body) <= ${mostBodyBytes} then message_body end as "messageBody",
     scene_type as "sceneType", ${time(`coalesce(deliver_start_time, case when ${isNear} then created_at + delay_ms * interval '1 ms' end)`)} as "deliverStartTime",
     case when deliver_start_time is not null or not ${tx.unsafe(isNear)} then delay_ms::float8 end as "delayMs",
     ${time('deliver_before')} as "deliverBefore", ordering_key as "orderingKey", need_callback as "needCallback",
@@ -142,13 +147,21 @@ const members = (tx: Transaction) => {
     "after"::text as "after", extend::text as extend, traceparent`
 }
 
-const unkeyed = async (tx: Transaction, limit: number): Promise<RelayRow[]> =>
-  await tx<RelayRow[]>`
-    select ${members(tx)} from ackbox_outbox
-    where ordering_key is null order by ackbox_outbox.id limit ${limit} for update skip locked`
-
-/** One relay at a time reads a shard: two could post the rows of a key in the wrong order. A locked row raises 55P03. */
-const ofShard = async (tx: Transaction, shard: number, limit: number): Promise<RelayRow[]> =>
-  await tx<RelayRow[]>`
-    select ${members(tx)} from ackbox_outbox
-    where ordering_key is not null and shard = ${shard} order by ackbox_outbox.id limit ${limit} for update nowait`
+/**
+ * Locks the first rows, then reads as many as are read at once: by a second statement, which sees what a transaction of the producer has
+ * changed in them. One relay at a time has a shard: two could post the rows of a key in the wrong order. A locked row of it raises 55P03.
+ */
+async function firstRows(tx: Transaction, share: Share, limit: number): Promise<RelayRow[]> {
+  const bytes = tx`octet_length(message_body) + coalesce(pg_column_size(extend), 0) + coalesce(pg_column_size("after"), 0)`
+  const found = await (share === 'unkeyed'
+    ? tx<{ id: string; bytes: number }[]>`
+        select id::text, ${bytes} as bytes from ackbox_outbox
+        where ordering_key is null order by ackbox_outbox.id limit ${limit} for update skip locked`
+    : tx<{ id: string; bytes: number }[]>`
+        select id::text, ${bytes} as bytes from ackbox_outbox
+        where ordering_key is not null and shard = ${share} order by ackbox_outbox.id limit ${limit} for update nowait`)
+  if (found.length === 0) return []
+  const rows = await tx<Parameters<typeof readable>[0][]>`
+    select ${members(tx)} from ackbox_outbox where id = any(${firstOf(found)}::bigint[]) order by ackbox_outbox.id`
+  return rows.map(readable)
+}

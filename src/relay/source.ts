@@ -1,3 +1,5 @@
+import { problemBody } from '../runtime/errors.ts'
+
 /** A row of `ackbox_outbox`, as its database formats it. Times are RFC 3339 in UTC. */
 export interface RelayRow {
   /** The number of the row: the order of insertion. */
@@ -27,6 +29,27 @@ export interface RelayRow {
   traceparent: string | null
   /** The problem (JSON) that the read found. Such a row cannot be a task. */
   problem?: string
+}
+
+/** Bytes read at once: about those of one request. One row is read whatever its size. */
+const bytesAtOnce = 6_291_456
+
+/** The ids of the first rows that are read at once. */
+export function firstOf(found: readonly { id: string | number; bytes: string | number }[]): string[] {
+  let sum = 0
+  const end = found.findIndex(row => (sum += Number(row.bytes)) > bytesAtOnce)
+  return found.slice(0, end < 0 ? found.length : Math.max(1, end)).map(row => String(row.id))
+}
+
+/** A request of the API has at most 8 MiB: a larger body is not read. */
+export const mostBodyBytes = 8_388_608
+
+/** The row, with a problem if its body was not read. */
+export function readable(row: Omit<RelayRow, 'messageBody'> & { messageBody: string | null }): RelayRow {
+  const { messageBody } = row
+  if (messageBody !== null) return { ...row, messageBody }
+  const problem = problemBody('BODY_TOO_LARGE', `more than ${mostBodyBytes} bytes`, '/messageBody')
+  return { ...row, messageBody: '', problem: JSON.stringify(problem) }
 }
 
 /** About a hundred years. Databases cannot represent every time beyond it. */
@@ -70,8 +93,8 @@ export interface Source {
   /** The shards that have rows. Each key is in one shard, where its rows keep their order. */
   shards(): Promise<number[]>
   /**
-   * In one transaction: locks up to `limit` of the oldest rows that no other relay has locked, calls `post`, removes the accepted rows and
-   * moves the rejected ones. A shard that another relay has locked gives no rows. Returns the numbers of read and removed rows.
+   * In one transaction: locks up to `limit` of the oldest rows that no other relay has locked, calls `post` with as many as are read at
+   * once, removes the accepted rows and moves the rejected ones. A shard that another relay has locked gives no rows. Returns the numbers of read and removed rows.
    */
   postShare(
     share: Share,

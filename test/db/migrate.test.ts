@@ -116,8 +116,7 @@ t.test('a migration waits for its locks, whatever limits the database sets for o
   await blocker`begin`
   await blocker`create table attempt (x int)`
   const name = new URL(url).pathname.slice(1)
-  for (const limit of limits?.names ?? [])
-    await sql.unsafe(`alter database "${name}" set ${limit} = '200ms'`)
+  for (const limit of limits?.names ?? []) await sql.unsafe(`alter database "${name}" set ${limit} = '200ms'`)
   let hasFailed = false
   const done = migrate(url).then(
     names => names[0],

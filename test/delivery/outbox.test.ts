@@ -421,18 +421,21 @@ t.test(
   }
 )
 
-t.test('what PostgreSQL refuses one row for, with whatever error, is the fault of this row alone', async t => {
-  const { producer, sql, reads, acceptRows } = await shop(t)
-  await sql`
+t.test(
+  'what PostgreSQL refuses one row for, with whatever error, is the fault of this row alone',
+  async t => {
+    const { producer, sql, reads, acceptRows } = await shop(t)
+    await sql`
     create function picky() returns trigger language plpgsql as
       $$begin if new.task_no = 'task-17' then raise exception 'no'; end if; return new; end$$`
-  await sql`create trigger picky before insert on task for each row execute function picky()`
-  await producer`select ackbox_api.enqueue('order.paid', '1', 'task-' || n) from generate_series(1, 50) n`
-  await acceptRows()
-  t.match(await problems(reads), only({ taskNo: 'task-17', problem: { status: 500, code: 'INTERNAL' } }))
-  t.equal((await taskNos(sql)).length, 49)
-  t.equal(await waiting(sql), 0)
-})
+    await sql`create trigger picky before insert on task for each row execute function picky()`
+    await producer`select ackbox_api.enqueue('order.paid', '1', 'task-' || n) from generate_series(1, 50) n`
+    await acceptRows()
+    t.match(await problems(reads), only({ taskNo: 'task-17', problem: { status: 500, code: 'INTERNAL' } }))
+    t.equal((await taskNos(sql)).length, 49)
+    t.equal(await waiting(sql), 0)
+  }
+)
 
 t.test('a right that is missing is the fault of no row: all wait for it', async t => {
   const { producer, sql, reads, acceptRows, logged } = await shop(t)
@@ -449,45 +452,48 @@ t.test('a right that is missing is the fault of no row: all wait for it', async 
   t.equal((await taskNos(sql)).length, 5)
 })
 
-t.test('a problem that quotes half of an emoji, or that is refused itself, holds up no other row', async t => {
-  const { producer, sql, reads, acceptRows, logged } = await shop(t)
-  const enqueue = (taskNo: string, more: object) =>
-    producer`select ackbox_api.enqueue_many(${producer.json([
-      { taskNo, messageCode: 'order.paid', messageBody: 1, ...more }
-    ] as never)})`
-  // One of the two is cut inside of a pair.
-  await enqueue('even', { ['😀'.repeat(300)]: 1 })
-  await enqueue('odd', { [`x${'😀'.repeat(300)}`]: 1 })
-  await enqueue('good', {})
-  await acceptRows()
-  t.match(
-    await problems(reads),
-    only(
-      { taskNo: 'even', problem: { code: 'INVALID', pointer: /^\/(😀)+\.\.\.$/u } },
-      { taskNo: 'odd', problem: { code: 'INVALID', pointer: /^\/x(😀)+\.\.\.$/u } }
+t.test(
+  'a problem that quotes half of an emoji, or that is refused itself, holds up no other row',
+  async t => {
+    const { producer, sql, reads, acceptRows, logged } = await shop(t)
+    const enqueue = (taskNo: string, more: object) =>
+      producer`select ackbox_api.enqueue_many(${producer.json([
+        { taskNo, messageCode: 'order.paid', messageBody: 1, ...more }
+      ] as never)})`
+    // One of the two is cut inside of a pair.
+    await enqueue('even', { ['😀'.repeat(300)]: 1 })
+    await enqueue('odd', { [`x${'😀'.repeat(300)}`]: 1 })
+    await enqueue('good', {})
+    await acceptRows()
+    t.match(
+      await problems(reads),
+      only(
+        { taskNo: 'even', problem: { code: 'INVALID', pointer: /^\/(😀)+\.\.\.$/u } },
+        { taskNo: 'odd', problem: { code: 'INVALID', pointer: /^\/x(😀)+\.\.\.$/u } }
+      )
     )
-  )
-  t.same(await taskNos(sql), ['good'])
+    t.same(await taskNos(sql), ['good'])
 
-  await sql`
+    await sql`
     create function picky() returns trigger language plpgsql as
       $$begin if new.problem->>'code' = 'UNKNOWN_CODE' then raise exception 'no'; end if; return new; end$$`
-  await sql`create trigger picky before insert on outbox_rejected for each row execute function picky()`
-  await enqueue('before', { surprise: 1 })
-  await enqueue('unknown', { messageCode: 'order.piad' })
-  await enqueue('after', {})
-  await acceptRows()
-  t.match(
-    (await problems(reads)).slice(2),
-    only(
-      { taskNo: 'before', problem: { code: 'INVALID' } },
-      { taskNo: 'unknown', problem: { code: 'INTERNAL' } }
+    await sql`create trigger picky before insert on outbox_rejected for each row execute function picky()`
+    await enqueue('before', { surprise: 1 })
+    await enqueue('unknown', { messageCode: 'order.piad' })
+    await enqueue('after', {})
+    await acceptRows()
+    t.match(
+      (await problems(reads)).slice(2),
+      only(
+        { taskNo: 'before', problem: { code: 'INVALID' } },
+        { taskNo: 'unknown', problem: { code: 'INTERNAL' } }
+      )
     )
-  )
-  t.match(logged('outbox.unwritable'), { length: 1, 0: { taskNo: 'unknown' } })
-  t.same(await taskNos(sql), ['good', 'after'])
-  t.equal(await waiting(sql), 0)
-})
+    t.match(logged('outbox.unwritable'), { length: 1, 0: { taskNo: 'unknown' } })
+    t.same(await taskNos(sql), ['good', 'after'])
+    t.equal(await waiting(sql), 0)
+  }
+)
 
 t.test('two that accept rows at once lose nothing and store nothing twice', async t => {
   const { producer, sql, reads, outboxOfAnother, quiet, metrics } = await shop(t)

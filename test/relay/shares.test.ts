@@ -126,6 +126,47 @@ for (const kind of kinds) {
     t.same(await empty(4, { kind: 'accepted', isNew: true }), order)
   })
 
+  t.test(
+    `${kind}: large bodies are read a few at once, and one that no request can hold not at all`,
+    async t => {
+      const from = await producer(t, kind)
+      if (!from) return
+      const body = (bytes: string) => `concat('"', repeat('x', ${bytes}), '"')`
+      const mib = 1_048_576
+      for (const key of ['null', "'a key'"]) {
+        const insertTo = (no: string, bytes: string, rows: string) =>
+          from.run(`insert into ackbox_outbox (task_no, message_code, message_body, ordering_key)
+          select ${no}, 'test.plain', ${body(bytes)}, ${key} from ${rows}`)
+        const twenty =
+          kind === 'postgres' ? 'generate_series(1, 20) n' : `(select seq as n from seq_1_to_20) r`
+        await insertTo(`'huge'`, `${9 * mib}`, `(select 1) r`)
+        await insertTo(`concat('n-', n)`, `${mib}`, twenty)
+      }
+      const source = await (kind === 'postgres' ? postgresSource : mysqlSource)(from.url, 1)
+      t.teardown(() => source.close())
+      for (const share of ['unkeyed', ...(await source.shards())] as Share[]) {
+        const seen: string[] = []
+        const post = async (rows: RelayRow[]): Promise<RowVerdict[]> => {
+          seen.push(...rows.map(row => row.taskNo))
+          t.ok(
+            rows.reduce((sum, row) => sum + row.messageBody.length, 0) < 6 * mib + 1,
+            `${rows.length} rows`
+          )
+          for (const { taskNo, messageBody, problem = '{}' } of rows)
+            if (taskNo === 'huge')
+              t.match(
+                { messageBody, problem: JSON.parse(problem) as unknown },
+                { messageBody: '', problem: { status: 413, code: 'BODY_TOO_LARGE', pointer: '/messageBody' } }
+              )
+          return rows.map(() => ({ kind: 'accepted', isNew: true }))
+        }
+        while ((await source.postShare(share, 500, post)).seen > 0);
+        t.same(seen, ['huge', ...Array.from({ length: 20 }, (_, n) => `n-${n + 1}`)])
+      }
+      t.equal(await from.waiting(), 0)
+    }
+  )
+
   t.test(`${kind}: an answer of any length is kept as the problem of a row`, async t => {
     const from = await producer(t, kind)
     if (!from) return
@@ -149,7 +190,11 @@ t.test('a look at a long outbox reads few rows of it', async t => {
     await sql`analyze ackbox_outbox`
     const plan = await sql`
       explain select id from ackbox_outbox where ordering_key is null order by id limit 500 for update skip locked`
-    t.match(JSON.stringify(plan), 'ackbox_outbox_unkeyed_idx', 'rows with a key are not read for those without')
+    t.match(
+      JSON.stringify(plan),
+      'ackbox_outbox_unkeyed_idx',
+      'rows with a key are not read for those without'
+    )
   }
   const ofMysql = await producer(t, 'mysql')
   if (!ofMysql) return
@@ -190,27 +235,30 @@ t.test('mysql: a server without backslash escapes, and ids that no double holds'
   t.equal(await from.waiting(), 2)
 })
 
-t.test('mysql: a server that refuses the settings of a session is told as away, and ends nothing', async t => {
-  // Without a handler of statements it answers each with an error.
-  const server = createServer(connection => {
-    connection.on('error', () => {})
-    connection.serverHandshake({
-      protocolVersion: 10,
-      serverVersion: '8.0.36',
-      connectionId: 1,
-      statusFlags: 2,
-      characterSet: 45,
-      capabilityFlags: 0xff_f7_ff
+t.test(
+  'mysql: a server that refuses the settings of a session is told as away, and ends nothing',
+  async t => {
+    // Without a handler of statements it answers each with an error.
+    const server = createServer(connection => {
+      connection.on('error', () => {})
+      connection.serverHandshake({
+        protocolVersion: 10,
+        serverVersion: '8.0.36',
+        connectionId: 1,
+        statusFlags: 2,
+        characterSet: 45,
+        capabilityFlags: 0xff_f7_ff
+      })
     })
-  })
-  const port = await freePort()
-  server.listen(port)
-  t.teardown(() => new Promise<void>(resolve => server.close(() => resolve())))
-  const source = await mysqlSource(`mysql://root@127.0.0.1:${port}/test`, 1)
-  t.teardown(() => source.close())
-  await t.rejects(source.shards(), { message: /No query handler/ })
-  await t.rejects(source.check(), { message: /No query handler/ }, 'with a new connection')
-})
+    const port = await freePort()
+    server.listen(port)
+    t.teardown(() => new Promise<void>(resolve => server.close(() => resolve())))
+    const source = await mysqlSource(`mysql://root@127.0.0.1:${port}/test`, 1)
+    t.teardown(() => source.close())
+    await t.rejects(source.shards(), { message: /No query handler/ })
+    await t.rejects(source.check(), { message: /No query handler/ }, 'with a new connection')
+  }
+)
 
 t.test('postgres: rejected rows come back however long it takes', async t => {
   const from = await producer(t, 'postgres')
