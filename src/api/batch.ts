@@ -13,13 +13,13 @@ import { codesFor } from './access.ts'
 import { bodyOf, acceptedTask } from './problem.ts'
 import { fit, taskText } from './body.ts'
 import { batchShape, taskBody } from './requests.ts'
-import { Problem } from '../runtime/errors.ts'
+import { Problem, problemBody } from '../runtime/errors.ts'
 import { readBatch } from '../json/reader.ts'
 
 /** Bytes of bodies that are hashed and checked before the event loop serves other requests. */
 const turnBytes = 512 * 1024
 
-/** One commit for all acceptable tasks. Each other task is refused in its place. */
+/** One commit for all acceptable tasks. Each other task is refused in its place, and so is one that fails alone. */
 export async function acceptBatch(deps: ApiDeps, bytes: Buffer, context: RequestContext): Promise<string> {
   const read = await readBatch(bytes, turn)
   const { tasks } = fit(batchShape, read.value)
@@ -41,7 +41,17 @@ export async function acceptBatch(deps: ApiDeps, bytes: Buffer, context: Request
   const requests = checked.flatMap(one => (one instanceof Problem ? [] : [one.taskRequest]))
   // Other requests have run since the last check, perhaps with batches, too.
   refuseOverload(deps)
-  const accepted = (requests.length === 0 ? [] : await deps.acceptMany(requests)).values()
+  const accepted = requests.length === 0 ? [] : await deps.acceptMany(requests)
+  if (accepted.length !== requests.length)
+    throw new Error('acceptMany answered for fewer tasks than it was given')
+  // With no other answer in it, the whole batch is answered 500.
+  if (
+    checked.length > 0 &&
+    accepted.length === checked.length &&
+    accepted.every(one => one.kind === 'failed')
+  )
+    throw new Error('no task of the batch was accepted: see accept.failed')
+  const answers = accepted.values()
   const codes = codesFor(context.caller, deps.handlers)
   const refuse = (problem: Problem, index: number, taskNo: string | undefined): string => {
     countRefused(deps, tasks[index], problem)
@@ -49,19 +59,21 @@ export async function acceptBatch(deps: ApiDeps, bytes: Buffer, context: Request
   }
   const results = checked.map((one, index) => {
     if (one instanceof Problem) return refuse(one, index, taskNoOf(tasks[index]))
-    const task = result(one, accepted.next().value, codes, `/tasks/${index}`)
-    return task instanceof Problem ? refuse(task, index, one.taskRequest.taskNo) : task
+    const { taskNo } = one.taskRequest
+    const answer = answers.next().value
+    if (!answer || answer.kind === 'failed') return JSON.stringify({ taskNo, ...problemBody('INTERNAL') })
+    const task = result(one, answer, codes, `/tasks/${index}`)
+    return task instanceof Problem ? refuse(task, index, taskNo) : task
   })
   return `{"results":[${results.join()}]}`
 }
 
 function result(
   { taskRequest }: CheckedTask,
-  accepted: AcceptResult | undefined,
+  accepted: AcceptResult,
   codes: readonly string[],
   at: string
 ): string | Problem {
-  if (!accepted) throw new Error('acceptMany answered for fewer tasks than it was given')
   const task = attempt(() => acceptedTask(accepted, taskRequest.messageCode, codes, at))
   if (task instanceof Problem) return task
   const status = accepted.kind === 'created' ? 201 : 200

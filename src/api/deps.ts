@@ -11,7 +11,7 @@ import type { Differences, Digests, Question } from '../db/reconcile.ts'
 import type { listRejected, RejectedFilter, RejectedRequest } from '../db/rejected.ts'
 import type { StatsFilter } from '../db/statistics.ts'
 import type { TaskView } from '../db/views.ts'
-import type { AcceptResult, TaskRequest } from '../delivery/accept.ts'
+import type { AcceptResult, BatchAcceptResult, TaskRequest } from '../delivery/accept.ts'
 import type { dryRun } from '../delivery/dry-run.ts'
 import type { NotEnded } from '../delivery/half.ts'
 import type { PushRequest, RedeliverRequest, ReleaseRequest, SettleRequest } from '../delivery/operate.ts'
@@ -37,7 +37,7 @@ export type ApiLog = Pick<Logger, 'error' | 'warn'>
 export interface ApiDeps {
   accept(request: TaskRequest): Promise<AcceptResult>
   /** One commit, answers in order. A taskNo that occurs twice is `created`, then `same` or `conflict`. */
-  acceptMany(requests: TaskRequest[]): Promise<AcceptResult[]>
+  acceptMany(requests: TaskRequest[]): Promise<BatchAcceptResult[]>
   /** `codes`: the messageCodes of the other tasks that the answer may name. Null: all. */
   readTask(taskNo: string, codes?: readonly string[] | null): Promise<TaskView | null>
   /** Why the handler of a task would refuse it. Called only if the task is refused anyway, so that the answer names all errors. */

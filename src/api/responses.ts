@@ -87,7 +87,7 @@ export const batchAnswer = z.strictObject({
     z.looseObject({
       taskNo: z.string().optional(),
       status: natural.describe(
-        '201: created. 200: accepted before. Others are problems: 403, 409, 413, 422.'
+        '201: created. 200: accepted before. Others are problems: 403, 409, 413, 422; 500 if this task alone failed and may be posted again.'
       ),
       task: taskAnswer.optional(),
       code: z.string().optional(),

@@ -1,4 +1,5 @@
 import { batcher, type Batcher } from '../db/batch.ts'
+import { isInfrastructure } from '../db/pool.ts'
 import type { TaskView } from '../db/views.ts'
 import { readTasks } from '../db/read-tasks.ts'
 import type { InsertResult, NewTask } from '../db/tasks.ts'
@@ -35,6 +36,9 @@ export type AcceptResult =
   | { kind: 'unknown_code' }
   | HandlerRefusal
 
+/** `failed`: by an error that is this task's alone. It is logged. */
+export type BatchAcceptResult = AcceptResult | { kind: 'failed' }
+
 export interface AcceptDeps extends WriteDependentsDeps, WriteTasksDeps {
   handlers: ReadonlyMap<string, LoadedHandler>
   enqueuer: Enqueuer
@@ -53,7 +57,8 @@ const mostWaiting = 5_000
 
 export interface Accept {
   (request: TaskRequest): Promise<AcceptResult>
-  many(requests: readonly TaskRequest[]): Promise<AcceptResult[]>
+  /** Results in order. Throws an error that tells that PostgreSQL is away. */
+  many(requests: readonly TaskRequest[]): Promise<BatchAcceptResult[]>
   /** Makes and claims the deliveries of a half message. 'known' if it is no longer PREPARED. */
   commit(task: NewTask): Promise<InsertResult>
   idle(): Promise<void>
@@ -105,12 +110,12 @@ export function acceptor(deps: AcceptDeps): Accept {
   }
   const committing = halfCommits(deps)
   const all = [writes.tasks, writes.ordered, writes.dependents, writes.prepared, writes.steps, committing]
-  const many = async (requests: readonly TaskRequest[]): Promise<AcceptResult[]> => {
+  const many: Accept['many'] = async requests => {
     const checked = requests.map(one => newTaskOf(deps, one))
     // The first task with a taskNo is written. The others in the same call are compared with it.
     const firsts = new Map<string, { contentHash: string; done: Promise<AcceptResult> }>()
     const put = inTurn((task, at) => store(deps, writes, task, requests[at] as TaskRequest))
-    return Promise.all(
+    const settled = await Promise.allSettled(
       checked.map(async (one, index): Promise<AcceptResult> => {
         if ('kind' in one) return one
         const first = firsts.get(one.taskNo)
@@ -124,6 +129,14 @@ export function acceptor(deps: AcceptDeps): Accept {
         return done.kind === 'created' ? { ...done, kind: 'same' } : done
       })
     )
+    return settled.map((one, index): BatchAcceptResult => {
+      if (one.status === 'fulfilled') return one.value
+      const err: unknown = one.reason
+      // The caller repeats the whole call then, which keeps the order of each key.
+      if (err instanceof Unavailable || isInfrastructure(err)) throw err
+      deps.log.error({ err, taskNo: requests[index]?.taskNo }, 'accept.failed')
+      return { kind: 'failed' }
+    })
   }
   const accept = (request: TaskRequest): Promise<AcceptResult> => {
     const checked = newTaskOf(deps, request)

@@ -21,7 +21,10 @@ export interface DeliveryAnswer {
   [member: string]: unknown
 }
 
-/** The result of one task of a batch. 201: new. 200: already known. Otherwise a refusal with its code. */
+/**
+ * The result of one task of a batch. 201: new. 200: already known. 500: this task alone failed, and may be posted again with its taskNo.
+ * Otherwise a refusal with its code.
+ */
 export interface BatchResult {
   taskNo: string
   status: number

@@ -13,7 +13,7 @@ export interface Imported {
 
 interface ImportDeps {
   target: Target
-  /** Called for each row that is permanently refused, with its problem (JSON). */
+  /** Called for each row that is permanently refused, or that Ackbox cannot store for `patienceMs`, with its problem (JSON). */
   reject(row: RelayRow, problem: string): void
   onBatch(sum: Imported): void
   /** Called when a batch has to wait, with the reason. */
@@ -47,14 +47,20 @@ async function importBatch(
 ): Promise<void> {
   let silentSince = performance.now()
   let failures = 0
-  let rest = rows
+  let rest: Unanswered[] = rows.map(row => ({ row }))
   while (rest.length > 0) {
     const posted = await posting(deps, rest, sum)
     if (posted.rest.length < rest.length) silentSince = performance.now()
     rest = posted.rest
     if (posted.away === undefined) return
     const leftMs = deps.patienceMs - (performance.now() - silentSince)
-    if (leftMs < 0) throw posted.away
+    if (leftMs < 0) {
+      for (const { row, problem } of rest) {
+        if (problem === undefined) throw posted.away
+        reject(deps, sum, row, problem)
+      }
+      return
+    }
     deps.onAway(posted.away.message)
     const waitMs = Math.max(
       posted.away.retryAfterMs ?? 0,
@@ -66,22 +72,34 @@ async function importBatch(
   }
 }
 
+/** A row without a final answer. The problem: why Ackbox cannot store this task alone. */
+interface Unanswered {
+  row: RelayRow
+  problem?: string | undefined
+}
+
+function reject(deps: ImportDeps, sum: Imported, row: RelayRow, problem: string): void {
+  sum.rejected++
+  deps.reject(row, problem)
+}
+
 /** Posts the rows once. Returns the rows without a final answer, and the reason. */
 async function posting(
   deps: ImportDeps,
-  rows: RelayRow[],
+  rows: readonly Unanswered[],
   sum: Imported
-): Promise<{ rest: RelayRow[]; away: TargetAway | undefined }> {
+): Promise<{ rest: Unanswered[]; away: TargetAway | undefined }> {
   try {
-    const verdicts = await postRows(deps.target, rows)
-    const rest: RelayRow[] = []
-    rows.forEach((row, index) => {
+    const verdicts = await postRows(
+      deps.target,
+      rows.map(one => one.row)
+    )
+    const rest: Unanswered[] = []
+    rows.forEach(({ row }, index) => {
       const verdict = verdicts[index]
       if (verdict?.kind === 'accepted') sum[verdict.isNew ? 'created' : 'known']++
-      else if (verdict?.kind === 'rejected') {
-        sum.rejected++
-        deps.reject(row, verdict.problem)
-      } else rest.push(row)
+      else if (verdict?.kind === 'rejected') reject(deps, sum, row, verdict.problem)
+      else rest.push({ row, problem: verdict?.problem })
     })
     return {
       rest,
@@ -89,6 +107,6 @@ async function posting(
     }
   } catch (err) {
     if (!(err instanceof TargetAway) || err instanceof TargetRefuses) throw err
-    return { rest: rows, away: err }
+    return { rest: rows.map(({ row }) => ({ row })), away: err }
   }
 }

@@ -31,32 +31,56 @@ export class TargetRefuses extends TargetAway {
 /** The most bytes in one request. The API accepts 8 MiB. */
 const mostBytes = 6 * 1_048_576
 
+interface Part {
+  index: number
+  text: string
+  orderingKey: string | null
+}
+
 /**
- * Posts the rows in their order. A row that is not a valid task is rejected here, so that it does not fail the other rows. Throws
- * TargetAway if Ackbox gives no final answer. Rows with an answer then stay too: their taskNo makes a repeated post harmless.
+ * Posts the rows in their order. Behind a row that is kept, no row of its key is rejected, or posted by a later request. A row that is not
+ * a valid task is rejected here, so that it does not fail the other rows. Throws TargetAway if Ackbox gives no final answer. Rows with an
+ * answer then stay too: their taskNo makes a repeated post harmless.
  */
 export async function postRows(target: Target, rows: readonly RelayRow[]): Promise<RowVerdict[]> {
   const end = performance.now() + longestPostsMs
   const texts = rows.map(taskText)
   const verdicts = texts.map((text): RowVerdict | undefined => (typeof text === 'string' ? undefined : text))
-  let part: { index: number; text: string }[] = []
-  let bytes = 0
-  const flush = async (): Promise<void> => {
-    const posted = part
-    part = []
-    bytes = 0
+  const keptKeys = new Set<string>()
+  /** In halves where one member makes Ackbox refuse the whole request: that finds it. */
+  const post = async (all: readonly Part[]): Promise<void> => {
+    const part = all.filter(row => row.orderingKey === null || !keptKeys.has(row.orderingKey))
+    if (part.length === 0 || performance.now() > end) return
     const answers = await postPart(
       target,
-      posted.map(row => row.text),
-      end
+      part.map(row => row.text)
     )
-    posted.forEach(({ index }, at) => (verdicts[index] = answers[at]))
+    if (answers === 'refused') {
+      const middle = Math.ceil(part.length / 2)
+      await post(part.slice(0, middle))
+      return await post(part.slice(middle))
+    }
+    part.forEach(({ index, orderingKey }, at) => {
+      const answer = answers[at]
+      const isBehind = orderingKey !== null && keptKeys.has(orderingKey)
+      // It may have been refused because it waits for the task that is kept.
+      verdicts[index] = isBehind && answer?.kind === 'rejected' ? { kind: 'kept' } : answer
+      if (answer?.kind === 'kept' && orderingKey !== null) keptKeys.add(orderingKey)
+    })
+  }
+  let part: Part[] = []
+  let bytes = 0
+  const flush = async (): Promise<void> => {
+    const full = part
+    part = []
+    bytes = 0
+    await post(full)
   }
   for (const [index, text] of texts.entries()) {
     if (typeof text !== 'string') continue
     const length = Buffer.byteLength(text)
     if (part.length > 0 && bytes + length > mostBytes) await flush()
-    part.push({ index, text })
+    part.push({ index, text, orderingKey: rows[index]?.orderingKey ?? null })
     bytes += length
   }
   if (part.length > 0) await flush()
@@ -91,21 +115,18 @@ function isJson(value: RelayRow[Member]): boolean {
   }
 }
 
-async function postPart(target: Target, tasks: readonly string[], end: number): Promise<RowVerdict[]> {
-  if (performance.now() > end) return tasks.map(() => ({ kind: 'kept' }))
+/** The verdicts, or 'refused' if the request has to be divided. */
+async function postPart(target: Target, tasks: readonly string[]): Promise<RowVerdict[] | 'refused'> {
   const { status, body, retryAfterMs } = await send(target, `{"tasks":[${tasks.join()}]}`)
   if (status === 200) return verdictsOf(body, tasks.length)
+  const isOne = tasks.length === 1
+  // An error of Ackbox for one task may be the task's alone.
+  if (status === 500 && isOne && isProblem(body)) return [{ kind: 'kept', problem: body }]
   if (!isFinal(status) || (status !== 413 && !isProblem(body))) {
     const Away = [401, 403, 404, 405, 421].includes(status) ? TargetRefuses : TargetAway
     throw new Away(`${target.url} answered ${status}: ${body.slice(0, 300)}`, retryAfterMs)
   }
-  // One member made Ackbox refuse the whole batch. Splitting the batch in halves finds it.
-  if (tasks.length === 1) return [{ kind: 'rejected', problem: ofItsRow(jsonOf(body) ?? body, 0) }]
-  const middle = Math.ceil(tasks.length / 2)
-  return [
-    ...(await postPart(target, tasks.slice(0, middle), end)),
-    ...(await postPart(target, tasks.slice(middle), end))
-  ]
+  return isOne ? [{ kind: 'rejected', problem: ofItsRow(jsonOf(body) ?? body, 0) }] : 'refused'
 }
 
 /** True: the same bytes always get this refusal. A wrong key or an overload is not the fault of the row. */
@@ -129,7 +150,7 @@ function verdictsOf(body: string, count: number): RowVerdict[] {
     if (status === 200 || status === 201) return { kind: 'accepted', isNew: status === 201 }
     if (typeof status === 'number' && isFinalForTask(status))
       return { kind: 'rejected', problem: ofItsRow(result, index) }
-    return { kind: 'kept' }
+    return status === 500 ? { kind: 'kept', problem: ofItsRow(result, index) } : { kind: 'kept' }
   })
 }
 

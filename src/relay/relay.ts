@@ -62,10 +62,18 @@ async function sumOfAll(counts: Promise<number>[]): Promise<number> {
   }, 0)
 }
 
-/** Posts the rows of a share once. Returns the number of removed rows. Throws if a row got no final answer, after the others are removed. */
+/**
+ * Posts the rows of a share once. Returns the number of removed rows. Throws if no row got an answer. A row that stays because of its task is
+ * no reason to wait for Ackbox: others may come.
+ */
 async function postShare(deps: RelayDeps, share: Share): Promise<number> {
-  const { seen, removed } = await deps.source.postShare(share, deps.batch, rows => post(deps, rows))
-  if (removed < seen) throw new TargetAway(`${seen - removed} of ${seen} tasks got no final answer`)
+  let failed = 0
+  const { seen, removed } = await deps.source.postShare(share, deps.batch, async rows => {
+    const verdicts = await post(deps, rows)
+    failed = verdicts.filter(one => one.kind === 'kept' && one.problem !== undefined).length
+    return verdicts
+  })
+  if (removed === 0 && failed < seen) throw new TargetAway(`${seen} tasks got no final answer`)
   return removed
 }
 
@@ -79,6 +87,8 @@ async function post(deps: RelayDeps, rows: RelayRow[]): Promise<RowVerdict[]> {
   verdicts.forEach((verdict, index) => {
     if (verdict.kind === 'rejected')
       deps.log.warn({ taskNo: rows[index]?.taskNo, problem: verdict.problem.slice(0, 500) }, 'relay.rejected')
+    if (verdict.kind === 'kept' && verdict.problem !== undefined)
+      deps.log.warn({ taskNo: rows[index]?.taskNo, problem: verdict.problem.slice(0, 500) }, 'relay.kept')
   })
   deps.log.debug({ rows: rows.length, ...done }, 'relay.batch')
   deps.onBatch({ ...done, ms: performance.now() - from })

@@ -70,11 +70,14 @@ export const longestPostsMs = 300_000
  */
 export const longestIdleMs = 600_000
 
-/** The result for a row: Ackbox has the task, or permanently refused it with this problem (JSON), or the row stays. */
+/**
+ * The result for a row: Ackbox has the task, or permanently refused it with this problem (JSON), or the row stays. If it stays because of the
+ * task and not of Ackbox, with the problem.
+ */
 export type RowVerdict =
   | { kind: 'accepted'; isNew: boolean }
   | { kind: 'rejected'; problem: string }
-  | { kind: 'kept' }
+  | { kind: 'kept'; problem?: string }
 
 /** The rows without an orderingKey, or the rows of one shard of keys. */
 export type Share = 'unkeyed' | number

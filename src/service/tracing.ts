@@ -2,7 +2,7 @@
 import { createHash } from 'node:crypto'
 import type { Attributes, Context, Link, Span } from '@opentelemetry/api'
 import { isMissingPackage, SetupError } from '../runtime/errors.ts'
-import type { Accept, AcceptResult, TaskRequest } from '../delivery/accept.ts'
+import type { Accept, AcceptResult, BatchAcceptResult, TaskRequest } from '../delivery/accept.ts'
 import type { Traced } from '../delivery/execute.ts'
 import type { HeaderOptions } from '../delivery/headers.ts'
 import type { ReceiptRequest, ReceiveResult } from '../delivery/receive.ts'
@@ -87,7 +87,7 @@ export async function openTracing({
     const parent = contextOf(traceparent)
     return parent ? api.trace.setSpanContext(root, parent) : root
   }
-  const accepted = (request: TaskRequest, startTime: Date, result: AcceptResult | undefined): void => {
+  const accepted = (request: TaskRequest, startTime: Date, result: BatchAcceptResult | undefined): void => {
     const { taskNo, messageCode, traceparent } = request
     const span = tracer.startSpan(
       `accept ${messageCode}`,
@@ -110,9 +110,9 @@ export async function openTracing({
           accepted(request, startTime, result)
         }
       }
-      const many = async (requests: readonly TaskRequest[]): Promise<AcceptResult[]> => {
+      const many = async (requests: readonly TaskRequest[]): Promise<BatchAcceptResult[]> => {
         const startTime = new Date()
-        let results: AcceptResult[] = []
+        let results: BatchAcceptResult[] = []
         try {
           return (results = await accept.many(requests))
         } finally {

@@ -2,6 +2,7 @@ import { once } from 'node:events'
 import { request } from 'node:http'
 import t from 'tap'
 import { api, inject, listening, order } from './fake.ts'
+import type { TaskRequest } from '../../src/delivery/accept.ts'
 import { Unavailable } from '../../src/runtime/errors.ts'
 import { only } from '../support/only.ts'
 
@@ -277,6 +278,36 @@ t.test('a batch is a list of at most 1,000 tasks and keeps the text of each body
   )
   t.match(asked.slice(-2), [{ messageBody: '1.0' }, { messageBody: '"\u20ac"' }])
 })
+
+t.test(
+  'a task that fails alone is answered 500 in its place; a batch without another answer as a whole',
+  async t => {
+    const batches: TaskRequest[][] = []
+    const { app, bugs, deps } = await api(t, {
+      async acceptMany(requests) {
+        batches.push(requests)
+        return requests.map(({ taskNo }) => (taskNo === 'poison' ? { kind: 'failed' } : { kind: 'conflict' }))
+      }
+    })
+    const post = (...taskNos: string[]) =>
+      inject(app, '/tasks/batch', { tasks: taskNos.map(taskNo => ({ ...order, taskNo })) })
+    const mixed = await post('one', 'poison', 'no. 1')
+    t.equal(mixed.statusCode, 200)
+    t.match(mixed.json(), {
+      results: only(
+        { taskNo: 'one', status: 409, code: 'TASK_CONFLICT' },
+        { taskNo: 'poison', status: 500, code: 'INTERNAL', title: /bug/ },
+        { status: 422, code: 'INVALID' }
+      )
+    })
+    t.equal(bugs.length, 0, 'the one who accepts logs it')
+    t.notMatch(await deps.metrics.render(), /kind="refused"[^\n]* 2\n/)
+    t.match((await post('poison', 'no. 1')).json(), { results: only({ status: 500 }, { status: 422 }) })
+    t.match((await post('poison')).json(), { status: 500, code: 'INTERNAL' })
+  t.equal(bugs.splice(0).length, 1)
+    t.equal((await post()).statusCode, 200)
+  }
+)
 
 t.test('when the database is away the answer is 503 with a time, and never a bug', async t => {
   const away = async () => {

@@ -1,5 +1,6 @@
 import t from 'tap'
 import { openDb } from '../../src/db/pool.ts'
+import { Unavailable } from '../../src/runtime/errors.ts'
 import { only } from '../support/only.ts'
 import { taskRequest } from '../support/task-request.ts'
 import { setup } from '../support/setup.ts'
@@ -83,6 +84,27 @@ t.test('in one batch the same taskNo twice is 201, then 200 or 409, in the order
     ['created', 'unknown_code', 'same', 'conflict', 'created']
   )
 })
+
+t.test(
+  'a task that PostgreSQL refuses fails alone in its batch; one that finds it away fails all',
+  async t => {
+    const { accept, sql, logged } = await setup(t)
+    await sql`
+    create function picky() returns trigger language plpgsql as $$begin
+      if new.task_no = 'poison' then raise exception 'no'; end if;
+      if new.task_no = 'full' then raise exception 'no room' using errcode = 'disk_full'; end if;
+      return new;
+    end$$`
+    await sql`create trigger picky before insert on task for each row execute function picky()`
+    const [one, two] = [taskRequest(), taskRequest({ orderingKey: 'k' })]
+    const batch = [one, taskRequest({ taskNo: 'poison' }), taskRequest({ taskNo: 'poison' }), two]
+    const kinds = async (all: typeof batch) => (await accept.many(all)).map(answer => answer.kind)
+    t.same(await kinds(batch), ['created', 'failed', 'conflict', 'created'])
+    t.match(logged('accept.failed'), only({ taskNo: 'poison', err: { message: 'no' } }))
+    t.same(await kinds(batch), ['same', 'failed', 'conflict', 'same'])
+    await t.rejects(accept.many([taskRequest(), taskRequest({ taskNo: 'full' })]), Unavailable)
+  }
+)
 
 t.test('a batch posted again answers the present state of all its tasks', async t => {
   const { accept, quiet } = await setup(t)

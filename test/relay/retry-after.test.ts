@@ -1,6 +1,7 @@
 import { Readable } from 'node:stream'
 import t from 'tap'
-import { answer, fakeAckbox } from '../producer/fake-ackbox.ts'
+import { answer, fakeAckbox, type FakeAckbox, type Script } from '../producer/fake-ackbox.ts'
+import { only } from '../support/only.ts'
 import { until } from '../support/until.ts'
 import { importRows } from '../../src/relay/import.ts'
 import { postRows } from '../../src/relay/post.ts'
@@ -108,4 +109,113 @@ t.test('an import waits no longer than its patience, whatever Ackbox asks for', 
   await t.rejects(importing, { name: 'TargetAway' })
   t.ok(tries > 0, 'it has tried again')
   t.ok(performance.now() - began < 10_000)
+})
+
+const internal = { type: '', title: 'Internal error', status: 500, code: 'INTERNAL' }
+/** Answers 500 for the task `poison`, 422 for one that waits for it, and 201 for all others. */
+const poisoned: Script = ({ text }, response) => {
+  const { tasks } = JSON.parse(text) as { tasks: { taskNo: string }[] }
+  const results = tasks.map(({ taskNo }) => {
+    if (taskNo === 'poison') return { taskNo, ...internal }
+    return taskNo === 'dependent'
+      ? { taskNo, status: 422, code: 'INVALID', title: 'no such task' }
+      : { taskNo, status: 201 }
+  })
+  return results.every(one => one.status === 500)
+    ? answer(response, 500, internal)
+    : answer(response, 200, { results })
+}
+const taskNosOf = (fake: FakeAckbox): string[][] =>
+  fake.seen.map(({ text }) => (JSON.parse(text) as { tasks: RelayRow[] }).tasks.map(one => one.taskNo))
+
+t.test(
+  'a task that Ackbox cannot store stays, with those of its key that would be refused or come later',
+  async t => {
+    const fake = await fakeAckbox(t)
+    fake.script = poisoned
+    const target = { url: fake.url, key: undefined, timeoutMs: 10_000 }
+    const large = JSON.stringify('x'.repeat(4_000_000))
+    const rows = [
+      { ...row, taskNo: 'one' },
+      { ...row, taskNo: 'poison', orderingKey: 'k' },
+      { ...row, taskNo: 'same key', orderingKey: 'k' },
+      { ...row, taskNo: 'dependent', orderingKey: 'k' },
+      { ...row, taskNo: 'large', messageBody: large },
+      { ...row, taskNo: 'large of the key', messageBody: large, orderingKey: 'k' },
+      { ...row, taskNo: 'large of another', messageBody: large, orderingKey: 'other' }
+    ]
+    t.match(
+      await postRows(target, rows),
+      only(
+        { kind: 'accepted' },
+        { kind: 'kept', problem: /INTERNAL/ },
+        { kind: 'accepted' },
+        { kind: 'kept' },
+        { kind: 'accepted' },
+        { kind: 'kept' },
+        { kind: 'accepted' }
+      )
+    )
+    t.same(taskNosOf(fake), [['one', 'poison', 'same key', 'dependent', 'large'], ['large of another']])
+    t.match(
+      await postRows(target, [{ ...row, taskNo: 'poison' }]),
+      only({ kind: 'kept', problem: /INTERNAL/ })
+    )
+  }
+)
+
+t.test('a task that Ackbox cannot store holds up neither the relay nor the rest of an import', async t => {
+  const fake = await fakeAckbox(t)
+  fake.script = poisoned
+  const target = { url: fake.url, key: undefined, timeoutMs: 10_000 }
+  const warned: string[] = []
+  const healths: (string | null)[] = []
+  const stop = new AbortController()
+  const running = relay(
+    {
+      source: {
+        check: () => Promise.resolve(),
+        shards: () => Promise.resolve([]),
+        async postShare(_, __, post) {
+          await post([{ ...row, taskNo: 'poison' }])
+          return { seen: 1, removed: 0 }
+        },
+        waiting: () => Promise.resolve({ rows: 1, oldestS: 0, rejected: 0 }),
+        retryRejected: () => Promise.resolve(0),
+        close: () => Promise.resolve()
+      },
+      target,
+      log: {
+        debug: nothing,
+        info: nothing,
+        error: nothing,
+        warn: (_: object, message: string) => warned.push(message)
+      },
+      batch: 10,
+      concurrency: 1,
+      onBatch: nothing,
+      onHealth: fault => healths.push(fault)
+    },
+    stop.signal
+  )
+  await until('it has looked again and again', () => warned.length >= 4)
+  stop.abort()
+  await running
+  t.same(new Set(warned), new Set(['relay.kept']))
+  t.same(new Set(healths), new Set([null]))
+
+  const refused: string[] = []
+  const sum = await importRows(
+    {
+      target,
+      reject: ({ taskNo }, problem) => refused.push(`${taskNo} ${problem}`),
+      onBatch: nothing,
+      onAway: nothing,
+      patienceMs: 300
+    },
+    Readable.from([[row, { ...row, taskNo: 'poison' }], [{ ...row, taskNo: 'order-2' }]]),
+    AbortSignal.timeout(20_000)
+  )
+  t.same(sum, { created: 2, known: 0, rejected: 1 })
+  t.match(refused, only(/^poison .*INTERNAL/))
 })
