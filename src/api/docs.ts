@@ -109,6 +109,8 @@ const looks = `.swagger-ui .topbar { display: none }
 .swagger-ui .live-responses-table .response .model-example { display: block }`
 
 const answers = { ...taskAnswers, ...opsAnswers }
+/** @fastify/swagger says of every body that it is required. */
+const withOptionalBody = new Set(['releaseKey'])
 
 /**
  * Named schemas are answers only; their twins for input, which nothing refers to, are removed. Parameters of the path come
@@ -121,6 +123,7 @@ const readable: typeof jsonSchemaTransformObject = described => {
   plain(document)
   const operations = Object.values(document.paths ?? {}).flatMap(methods => Object.values(methods ?? {}))
   for (const operation of operations as Operation[]) {
+    if (withOptionalBody.has(operation.operationId)) delete operation.requestBody?.required
     operation.parameters?.sort((a, b) => Number(b.in === 'path') - Number(a.in === 'path'))
     for (const [status, answer] of Object.entries(operation.responses)) {
       if (answer.description === 'Default Response') answer.description = 'OK'
@@ -135,6 +138,7 @@ const readable: typeof jsonSchemaTransformObject = described => {
 interface Operation {
   operationId: string
   parameters?: { in: string }[]
+  requestBody?: { required?: boolean }
   responses: Record<string, { description: string; content?: Record<string, { example?: unknown }> }>
 }
 

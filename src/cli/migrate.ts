@@ -33,7 +33,9 @@ export async function run(args: string[]): Promise<void> {
     const isKnown = err instanceof SettingError || err instanceof DatabaseError || isInfrastructure(err)
     // For an error of a migration's statement, the message of PostgreSQL is more useful than the statement and the stack.
     console.error(
-      isKnown ? explain(err) : `ackbox: Migration failed: ${messageOf(rootOf(err))}. Fix the cause and run it again.`
+      isKnown
+        ? explain(err)
+        : `ackbox: Migration failed: ${messageOf(rootOf(err))}. Fix the cause and run it again.`
     )
     process.exitCode = 1
   }

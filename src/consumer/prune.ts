@@ -16,7 +16,7 @@ async function pruneInPostgres(db: Database<unknown>, consumer: string): Promise
   const old = "consumer = $1::text and forget_after < now() - interval '1 day'"
   const left = `select webhook_id from ackbox_received where ${old} limit 1`
   while ((await db.query(left, [consumer])).length > 0)
-    // The condition again: a repeat may extend forget_after while the DELETE waits for its row.
+    // The condition again: a repeat may extend forget_after while the DELETE waits for its row. Older servers do not look at the ctid again.
     await db.query(
       `delete from ackbox_received
        where ctid = any (array(select ctid from ackbox_received where ${old} limit 1000)) and ${old}`,

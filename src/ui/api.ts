@@ -118,8 +118,7 @@ async function send(method: string, path: string, body?: unknown, raw?: string):
   throw new Refusal(answer.status, problem.code ?? String(answer.status), words, retryAfterMs)
 }
 
-export const get = async <Answer>(path: string): Promise<Answer> =>
-  JSON.parse(await read(path)) as Answer
+export const get = async <Answer>(path: string): Promise<Answer> => JSON.parse(await read(path)) as Answer
 /** The unchanged text of the answer: JSON.parse would change the numbers of a body. */
 export const getText = (path: string): Promise<string> => read(path)
 export const post = async <Answer>(path: string, body: unknown = {}): Promise<Answer> =>

@@ -304,7 +304,7 @@ t.test(
     t.notMatch(await deps.metrics.render(), /kind="refused"[^\n]* 2\n/)
     t.match((await post('poison', 'no. 1')).json(), { results: only({ status: 500 }, { status: 422 }) })
     t.match((await post('poison')).json(), { status: 500, code: 'INTERNAL' })
-  t.equal(bugs.splice(0).length, 1)
+    t.equal(bugs.splice(0).length, 1)
     t.equal((await post()).statusCode, 200)
   }
 )

@@ -243,7 +243,10 @@ t.test('dev says that nothing more can be watched', async t => {
     { cwd: project, env: { PATH: process.env['PATH'] }, encoding: 'utf8' }
   )
   t.equal(status, 1)
-  t.match(stderr, /^the folder .* cannot be watched: ENOSPC: System limit for number of file watchers reached\n$/)
+  t.match(
+    stderr,
+    /^the folder .* cannot be watched: ENOSPC: System limit for number of file watchers reached\n$/
+  )
 })
 
 t.test('dev ends when the npx that started it is killed', async t => {

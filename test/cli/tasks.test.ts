@@ -139,7 +139,11 @@ t.test('a list that has not read all says where to go on, and calls nothing none
   t.match(await list('--cursor', 'c-1'), { out: /^More tasks match: go on with --cursor c-2, / })
   page = { tasks: [] }
   t.match(await list('--cursor', 'c-2'), { out: 'No task matches.\n' })
-  t.same(asked, ['/tasks?lastReason=rare', '/tasks?lastReason=rare&cursor=c-1', '/tasks?lastReason=rare&cursor=c-2'])
+  t.same(asked, [
+    '/tasks?lastReason=rare',
+    '/tasks?lastReason=rare&cursor=c-1',
+    '/tasks?lastReason=rare&cursor=c-2'
+  ])
 })
 
 t.test('a time before 1970 is refused by its option', async t => {

@@ -192,29 +192,32 @@ const expires = async (story: Story, taskNo: string, attempt: number): Promise<M
   reason: 'EXPIRED'
 })
 
-t.test('two who release a key pass the head that both saw, and not the next one, which nobody saw', async t => {
-  const [one, other] = await two(t, 'hold')
-  const { sql } = one
-  await one.accept.many(['a', 'b', 'c'].map(taskNo => taskRequest({ taskNo, orderingKey: 'k' })))
-  await applyMoves(sql, [{ move: await expires(one, 'a', 1) }, { move: await expires(one, 'b', 0) }])
-  t.equal(await one.release('k', 'b'), 'not_held', 'it is not at the head')
-  t.equal(await one.release('k', 'nobody'), 'not_held')
-  const waiting = await sql.begin(async tx => {
-    // As a process of an earlier version does.
-    await tx`select release_key('warehouse', 'k')`
-    const late = [other.release('k'), other.release('k', 'a')]
-    await until('both wait for the key', async () => {
-      const locked = await sql`
+t.test(
+  'two who release a key pass the head that both saw, and not the next one, which nobody saw',
+  async t => {
+    const [one, other] = await two(t, 'hold')
+    const { sql } = one
+    await one.accept.many(['a', 'b', 'c'].map(taskNo => taskRequest({ taskNo, orderingKey: 'k' })))
+    await applyMoves(sql, [{ move: await expires(one, 'a', 1) }, { move: await expires(one, 'b', 0) }])
+    t.equal(await one.release('k', 'b'), 'not_held', 'it is not at the head')
+    t.equal(await one.release('k', 'nobody'), 'not_held')
+    const waiting = await sql.begin(async tx => {
+      // As a process of an earlier version does.
+      await tx`select release_key('warehouse', 'k')`
+      const late = [other.release('k'), other.release('k', 'a')]
+      await until('both wait for the key', async () => {
+        const locked = await sql`
         select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`
-      return locked.length === late.length
+        return locked.length === late.length
+      })
+      return { late }
     })
-    return { late }
-  })
-  t.same(await Promise.all(waiting.late), ['not_held', 'not_held'])
-  t.match(await one.read('a'), { deliveries: [{ status: 'FAILED', outOfOrder: true }] })
-  t.notMatch(await one.read('b'), { deliveries: [{ outOfOrder: true }] })
-  t.match(await other.release('k', 'b'), { taskNo: 'b' })
-})
+    t.same(await Promise.all(waiting.late), ['not_held', 'not_held'])
+    t.match(await one.read('a'), { deliveries: [{ status: 'FAILED', outOfOrder: true }] })
+    t.notMatch(await one.read('b'), { deliveries: [{ outOfOrder: true }] })
+    t.match(await other.release('k', 'b'), { taskNo: 'b' })
+  }
+)
 
 t.test(
   'a key whose downstream no process knows any more is released, one FAILED after the other',

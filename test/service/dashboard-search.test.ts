@@ -119,7 +119,11 @@ t.test('what an operator finds, and what is offered for it', async t => {
     await page.route(/\/nodes$/, async route => {
       if (refused === 2) return await route.continue()
       refused++
-      await route.fulfill({ status: 429, headers: { 'retry-after': '1' }, json: { code: 'TOO_MANY_REQUESTS' } })
+      await route.fulfill({
+        status: 429,
+        headers: { 'retry-after': '1' },
+        json: { code: 'TOO_MANY_REQUESTS' }
+      })
     })
     await page.goto(`${url}/ui/overview`)
     await page.locator('dl.numbers').waitFor()
@@ -184,24 +188,29 @@ t.test('what an operator finds, and what is offered for it', async t => {
     await page.unrouteAll()
   })
 
-  await t.test('a bulk redelivery that has ended says of all that it counted what became of them', async t => {
-    const id = '0199a1b2-c3d4-7e5f-8a6b-0123456789ab'
-    const counts = { matched: 6, redelivered: 3, skipped: 1, deliveries: { HANDLED: 3 } }
-    let state = 'RUNNING'
-    await page.route(/\/operations\/[^/]+$/, route =>
-      route.fulfill({
-        json: { id, filter: {}, createdAt: new Date().toISOString(), createdBy: 'ops-1', state, ...counts }
-      })
-    )
-    await page.route(/\/operations\/[^/]+\/deliveries/, route => route.fulfill({ json: { deliveries: [] } }))
-    await page.goto(`${url}/ui/operation?id=${id}`)
-    await page.locator('label', { hasText: '4 of 6 taken' }).waitFor()
-    const gone = page.locator('main', { hasText: '2 were no longer FAILED when their turn came.' })
-    t.equal(await gone.count(), 0, 'their turn may still come')
-    state = 'DONE'
-    await gone.waitFor()
-    await page.unrouteAll()
-  })
+  await t.test(
+    'a bulk redelivery that has ended says of all that it counted what became of them',
+    async t => {
+      const id = '0199a1b2-c3d4-7e5f-8a6b-0123456789ab'
+      const counts = { matched: 6, redelivered: 3, skipped: 1, deliveries: { HANDLED: 3 } }
+      let state = 'RUNNING'
+      await page.route(/\/operations\/[^/]+$/, route =>
+        route.fulfill({
+          json: { id, filter: {}, createdAt: new Date().toISOString(), createdBy: 'ops-1', state, ...counts }
+        })
+      )
+      await page.route(/\/operations\/[^/]+\/deliveries/, route =>
+        route.fulfill({ json: { deliveries: [] } })
+      )
+      await page.goto(`${url}/ui/operation?id=${id}`)
+      await page.locator('label', { hasText: '4 of 6 taken' }).waitFor()
+      const gone = page.locator('main', { hasText: '2 were no longer FAILED when their turn came.' })
+      t.equal(await gone.count(), 0, 'their turn may still come')
+      state = 'DONE'
+      await gone.waitFor()
+      await page.unrouteAll()
+    }
+  )
 
   t.same(wrong, [])
 })

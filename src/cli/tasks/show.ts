@@ -64,7 +64,14 @@ export function showTask({ taskNo, messageCode, status, createdAt, deliveries }:
   }
 }
 
-export function showOperation({ id, state, matched, redelivered, skipped, deliveries = {} }: Operation): void {
+export function showOperation({
+  id,
+  state,
+  matched,
+  redelivered,
+  skipped,
+  deliveries = {}
+}: Operation): void {
   const gone = state === 'DONE' && typeof matched === 'number' ? matched - redelivered - skipped : 0
   const now = Object.entries(deliveries).map(([status, count]) => `${count} ${status}`)
   console.log(

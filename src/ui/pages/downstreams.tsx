@@ -74,9 +74,7 @@ async function askLastError(
 ): Promise<LastError | undefined> {
   const errors = lastError ? [lastError] : []
   if (isCut)
-    errors.push(
-      ...errorsOf(await get<Failures>(`/failures${query({ downstream: name, limit: 200 })}`), name)
-    )
+    errors.push(...errorsOf(await get<Failures>(`/failures${query({ downstream: name, limit: 200 })}`), name))
   if (isFailing) {
     const waits = query({ downstream: name, phase: 'WAITING', status: 'SENDING', limit: 1 })
     const { deliveries } = await get<{ deliveries: (Delivery & { taskNo: string })[] }>(`/deliveries${waits}`)

@@ -261,9 +261,7 @@ function GroupCard({
         ) : null}
       </div>
       {/* All of its steps but the last would be empty: they begin in 1970. */}
-      {isOfAllTimes ? null : (
-        <Spark values={histogram} label={`${failures} ${words.times}`} color="failed" />
-      )}
+      {isOfAllTimes ? null : <Spark values={histogram} label={`${failures} ${words.times}`} color="failed" />}
       <div class="acts">
         {mayRedeliver ? (
           <Act kind="main" run={redeliver} label={`${words.redeliver}: ${title}`}>

@@ -195,7 +195,10 @@ export const en = {
     alarms: (what: string, n: string) => `Open alarms ${what}: ${n}`,
     oldest: 'Oldest due',
     held: 'Keys held',
-    span: { '1h': '1 h', '6h': '6 h', '1d': '24 h', '7d': '7 d', '30d': '30 d', all: 'all' } as Record<string, string>
+    span: { '1h': '1 h', '6h': '6 h', '1d': '24 h', '7d': '7 d', '30d': '30 d', all: 'all' } as Record<
+      string,
+      string
+    >
   },
   held: {
     keys: 'Ordering keys that are held',
