@@ -1,7 +1,7 @@
 // Connections to a producer's MySQL or MariaDB.
 import type { Socket } from 'node:net'
 import type * as mysql from 'mysql2/promise'
-import type { Pool, PoolConnection, RowDataPacket } from 'mysql2/promise'
+import type { Connection, Pool, PoolConnection, RowDataPacket } from 'mysql2/promise'
 import { isMissingPackage } from '../runtime/errors.ts'
 import { withTimeout } from '../runtime/with-timeout.ts'
 import { RelayError } from './source.ts'
@@ -17,15 +17,8 @@ export async function mysqlDriver(): Promise<typeof mysql> {
   }
 }
 
-export interface RelayPool {
-  pool: Pool
-  /** The first statements of each session. */
-  settings: string[]
-  prepared: WeakSet<object>
-}
-
 /** The server ends a session that is idle for longer than `idleMs`, also inside of a transaction. */
-export async function mysqlPool(url: string, connections: number, idleMs: number): Promise<RelayPool> {
+export async function mysqlPool(url: string, connections: number, idleMs: number): Promise<Pool> {
   const pool = (await mysqlDriver()).createPool({
     uri: url,
     connectionLimit: connections,
@@ -37,15 +30,18 @@ export async function mysqlPool(url: string, connections: number, idleMs: number
     enableKeepAlive: true,
     timezone: 'Z'
   })
-  const settings = [
+  pool.on('connection', connection => {
     // READ COMMITTED: a row lock of another relay must not also lock the gap in front of the row.
-    'set session transaction isolation level read committed',
+    const session = connection as unknown as Connection
+    void session.query('set session transaction isolation level read committed')
     // The driver escapes with backslashes. The sql_mode of a server can turn them off, so the session sets its own. In MySQL,
     // row_number() is unsigned, and a difference with it would be too.
-    `set session time_zone = '+00:00', session sql_mode = 'STRICT_TRANS_TABLES,NO_UNSIGNED_SUBTRACTION',
-     session innodb_lock_wait_timeout = 5, session lock_wait_timeout = 30, session wait_timeout = ${Math.ceil(idleMs / 1_000)}`
-  ]
-  return { pool, settings, prepared: new WeakSet() }
+    void session.query(
+      `set session time_zone = '+00:00', session sql_mode = 'STRICT_TRANS_TABLES,NO_UNSIGNED_SUBTRACTION',
+       session innodb_lock_wait_timeout = 5, session lock_wait_timeout = 30, session wait_timeout = ${Math.ceil(idleMs / 1_000)}`
+    )
+  })
+  return pool
 }
 
 /** Runs a statement and returns its rows. */
@@ -53,7 +49,7 @@ export type Ask = <T>(statement: string, values?: unknown[]) => Promise<T[]>
 
 /** A connection that does not answer within `silenceMs` is destroyed. */
 export async function onConnection<T>(
-  { pool, settings, prepared }: RelayPool,
+  pool: Pool,
   silenceMs: number | undefined,
   work: (ask: Ask) => Promise<T>
 ): Promise<T> {
@@ -66,11 +62,6 @@ export async function onConnection<T>(
     return rows as Found[]
   }
   try {
-    const session = connection.connection
-    if (!prepared.has(session)) {
-      for (const setting of settings) await ask(setting)
-      prepared.add(session)
-    }
     const result = await work(ask)
     connection.release()
     return result
@@ -96,7 +87,7 @@ function silent(ms: number): never {
 }
 
 export const transaction = <T>(
-  pool: RelayPool,
+  pool: Pool,
   silenceMs: number | undefined,
   work: (ask: Ask) => Promise<T>
 ): Promise<T> =>

@@ -95,7 +95,7 @@ export async function mysqlSource(
         return ids.length
       })
     },
-    close: () => pool.pool.end()
+    close: () => pool.end()
   }
 }
 

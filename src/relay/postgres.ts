@@ -1,4 +1,11 @@
-import { connect, isInfrastructure, locatePrimary, type Client, type Transaction } from '../db/pool.ts'
+import {
+  connect,
+  isInfrastructure,
+  isOfPooler,
+  locatePrimary,
+  type Client,
+  type Transaction
+} from '../db/pool.ts'
 import { failpoint } from '../runtime/failpoint.ts'
 import {
   byVerdict,
@@ -43,7 +50,15 @@ export function postgresSource(
     async check() {
       await locatePrimary(url)
       const [found] = await sql<[{ there: boolean }]>`
-        select to_regclass('ackbox_outbox') is not null and to_regclass('ackbox_outbox_rejected') is not null as there`
+        select to_regclass('ackbox_outbox') is not null and to_regclass('ackbox_outbox_rejected') is not null as there`.catch(
+        (err: unknown) => {
+          if (!isOfPooler(err)) throw err
+          throw new RelayError(
+            `A pooler answers (${err.message}). Point --from to PostgreSQL itself, not to a pooler such as pgbouncer: the relay keeps few connections, with settings.`,
+            { cause: err }
+          )
+        }
+      )
       if (!found.there)
         throw new RelayError(
           'The tables ackbox_outbox and ackbox_outbox_rejected are missing: `ackbox relay --print-ddl postgres` prints them.'

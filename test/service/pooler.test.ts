@@ -83,6 +83,18 @@ t.test('pgbouncer that refuses the settings of our sessions', { skip }, async t 
   )
 })
 
+t.test('pgbouncer between the relay and its producer', { skip }, async t => {
+  const { url } = await testDb(t)
+  const through = await bouncer(t, url)
+  const { status, stderr } = spawnSync(
+    plainNode[0],
+    [...plainNode.slice(1), program, 'relay', '--from', through, '--to', 'http://127.0.0.1:1', '--once'],
+    { env: { PATH: process.env['PATH'] ?? '' }, encoding: 'utf8' }
+  )
+  t.equal(status, 1)
+  t.match(stderr, /^A pooler answers .*Point --from to PostgreSQL itself/)
+})
+
 t.test('pgbouncer that drops them in silence', { skip }, async t => {
   const { url } = await testDb(t)
   const through = await bouncer(
