@@ -1,8 +1,6 @@
 // The effect of a relay on the rows of a producer's database, and on transactions that run there at the same time.
-import { createServer } from 'mysql2'
 import { createConnection } from 'mysql2/promise'
 import t from 'tap'
-import { freePort } from '../../src/embedded/port.ts'
 import { openDb } from '../../src/db/pool.ts'
 import { mysqlSource } from '../../src/relay/mysql.ts'
 import { postgresSource } from '../../src/relay/postgres.ts'
@@ -234,31 +232,6 @@ t.test('mysql: a server without backslash escapes, and ids that no double holds'
   t.equal(await source.retryRejected(), 1)
   t.equal(await from.waiting(), 2)
 })
-
-t.test(
-  'mysql: a server that refuses the settings of a session is told as away, and ends nothing',
-  async t => {
-    // Without a handler of statements it answers each with an error.
-    const server = createServer(connection => {
-      connection.on('error', () => {})
-      connection.serverHandshake({
-        protocolVersion: 10,
-        serverVersion: '8.0.36',
-        connectionId: 1,
-        statusFlags: 2,
-        characterSet: 45,
-        capabilityFlags: 0xff_f7_ff
-      })
-    })
-    const port = await freePort()
-    server.listen(port)
-    t.teardown(() => new Promise<void>(resolve => server.close(() => resolve())))
-    const source = await mysqlSource(`mysql://root@127.0.0.1:${port}/test`, 1)
-    t.teardown(() => source.close())
-    await t.rejects(source.shards(), { message: /No query handler/ })
-    await t.rejects(source.check(), { message: /No query handler/ }, 'with a new connection')
-  }
-)
 
 t.test('postgres: rejected rows come back however long it takes', async t => {
   const from = await producer(t, 'postgres')

@@ -185,6 +185,8 @@ t.test('what an operator finds, and what is offered for it', async t => {
     )
     await question.getByRole('button', { name: 'Redeliver all that match' }).click()
     await page.locator('label', { hasText: '3 of 3 taken' }).waitFor()
+    // The page asks for its list every 5 s.
+    await page.goto('about:blank')
     await page.unrouteAll()
   })
 
@@ -208,7 +210,9 @@ t.test('what an operator finds, and what is offered for it', async t => {
       t.equal(await gone.count(), 0, 'their turn may still come')
       state = 'DONE'
       await gone.waitFor()
-      await page.unrouteAll()
+      // The page asks for its list every 5 s.
+    await page.goto('about:blank')
+    await page.unrouteAll()
     }
   )
 
