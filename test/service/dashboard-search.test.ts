@@ -211,8 +211,8 @@ t.test('what an operator finds, and what is offered for it', async t => {
       state = 'DONE'
       await gone.waitFor()
       // The page asks for its list every 5 s.
-    await page.goto('about:blank')
-    await page.unrouteAll()
+      await page.goto('about:blank')
+      await page.unrouteAll()
     }
   )
 
