@@ -115,28 +115,29 @@ export function acceptor(deps: AcceptDeps): Accept {
     // The first task with a taskNo is written. The others in the same call are compared with it.
     const firsts = new Map<string, { contentHash: string; done: Promise<AcceptResult> }>()
     const put = inTurn((task, at) => store(deps, writes, task, requests[at] as TaskRequest))
-    const settled = await Promise.allSettled(
-      checked.map(async (one, index): Promise<AcceptResult> => {
-        if ('kind' in one) return one
-        const first = firsts.get(one.taskNo)
-        if (!first) {
-          const done = put(one, index)
-          firsts.set(one.taskNo, { contentHash: one.contentHash, done })
-          return done
-        }
-        if (first.contentHash !== one.contentHash) return { kind: 'conflict' }
-        const done = await first.done
-        return done.kind === 'created' ? { ...done, kind: 'same' } : done
-      })
-    )
-    return settled.map((one, index): BatchAcceptResult => {
-      if (one.status === 'fulfilled') return one.value
-      const err: unknown = one.reason
+    const acceptOne = async (one: (typeof checked)[number], index: number): Promise<AcceptResult> => {
+      if ('kind' in one) return one
+      const first = firsts.get(one.taskNo)
+      if (!first) {
+        const done = put(one, index)
+        firsts.set(one.taskNo, { contentHash: one.contentHash, done })
+        return done
+      }
+      if (first.contentHash !== one.contentHash) return { kind: 'conflict' }
+      const done = await first.done
+      return done.kind === 'created' ? { ...done, kind: 'same' } : done
+    }
+    const failed = (err: unknown, taskNo: string | undefined): BatchAcceptResult => {
       // The caller repeats the whole call then, which keeps the order of each key.
       if (err instanceof Unavailable || isInfrastructure(err)) throw err
-      deps.log.error({ err, taskNo: requests[index]?.taskNo }, 'accept.failed')
+      deps.log.error({ err, taskNo }, 'accept.failed')
       return { kind: 'failed' }
-    })
+    }
+    return Promise.all(
+      checked.map((one, index) =>
+        acceptOne(one, index).catch((err: unknown) => failed(err, requests[index]?.taskNo))
+      )
+    )
   }
   const accept = (request: TaskRequest): Promise<AcceptResult> => {
     const checked = newTaskOf(deps, request)

@@ -115,7 +115,7 @@ const mostProblem = 16_000
 
 const time = (name: string) => `date_format(${name}, '%Y-%m-%dT%H:%i:%s.%fZ')`
 const isNear = `delay_ms between -${farMs} and ${farMs}`
-const members = `id, task_no as taskNo, message_code as messageCode, 
+const members = `id, task_no as taskNo, message_code as messageCode,
   case when length(message_body) <= ${mostBodyBytes} then message_body end as messageBody, scene_type as sceneType,
   ${time(`coalesce(deliver_start_time, case when ${isNear} then timestampadd(microsecond, delay_ms * 1000, created_at) end)`)} as deliverStartTime,
   case when deliver_start_time is not null or not ${isNear} then delay_ms end as delayMs, ${time('deliver_before')} as deliverBefore,
@@ -153,24 +153,24 @@ const json = (value: unknown): string | null =>
   value === null ? null : typeof value === 'string' ? value : JSON.stringify(value)
 
 /** The rows of a read after one that failed, or that found more bytes than it could return. */
-const fewRows = 16
+const fewRows = 32
 
 /** MySQL reads a whole body to tell its length. So reads of small rows grow, and a long outbox of large ones is read in small parts. */
 function rowReader() {
-  let mostRows = fewRows
+  const mostRows = new Map<Share, number>()
   return {
     async rows(ask: Ask, share: Share, limit: number): Promise<Row[]> {
-      const most = Math.min(mostRows, limit)
+      const most = Math.min(mostRows.get(share) ?? fewRows, limit)
       try {
         const found = await sizes(ask, share, most)
         const ids = firstOf(found)
-        if (ids.length < found.length) mostRows = Math.max(fewRows, 2 * ids.length)
-        else if (found.length === most) mostRows = 2 * most
+        if (ids.length < found.length) mostRows.set(share, Math.max(fewRows, 2 * ids.length))
+        else if (found.length === most) mostRows.set(share, 2 * most)
         return ids.length > 0 ? await byId(ask, share, ids) : []
       } catch (err) {
         const { errno } = err as { errno?: number }
         if (errno === lockNowait || errno === lockWaitTimeout) return []
-        mostRows = fewRows
+        mostRows.delete(share)
         throw err
       }
     }

@@ -64,7 +64,7 @@ export async function postRows(target: Target, rows: readonly RelayRow[]): Promi
       const answer = answers[at]
       const isBehind = orderingKey !== null && keptKeys.has(orderingKey)
       // It may have been refused because it waits for the task that is kept.
-      verdicts[index] = isBehind && answer?.kind === 'rejected' ? { kind: 'kept' } : answer
+      verdicts[index] = isBehind && answer?.kind === 'rejected' ? { ...answer, kind: 'kept' } : answer
       if (answer?.kind === 'kept' && orderingKey !== null) keptKeys.add(orderingKey)
     })
   }

@@ -153,7 +153,7 @@ const isNear = `delay_ms between -${farMs} and ${farMs}`
 const members = (tx: Transaction) => {
   const time = (at: string) => tx.unsafe(timeText(at))
   return tx`
-    id::text, task_no as "taskNo", message_code as "messageCode", 
+    id::text, task_no as "taskNo", message_code as "messageCode",
     case when octet_length(message_body) <= ${mostBodyBytes} then message_body end as "messageBody",
     scene_type as "sceneType", ${time(`coalesce(deliver_start_time, case when ${isNear} then created_at + delay_ms * interval '1 ms' end)`)} as "deliverStartTime",
     case when deliver_start_time is not null or not ${tx.unsafe(isNear)} then delay_ms::float8 end as "delayMs",

@@ -148,11 +148,11 @@ for (const kind of kinds) {
     })
     const from = await producer(t, kind)
     if (!from) return
-    await from.run(insert(Array.from({ length: 15 }, (_, n) => [`n-${n}`, 'test.plain', '{}'])))
+    await from.run(insert(Array.from({ length: 20 }, (_, n) => [`n-${n}`, 'test.plain', '{}'])))
     await from.run('update ackbox_outbox set delay_ms = 60000')
     await relay(t, from.url, target.url, '--concurrency', '1').said(/relay.recovered/)
     await until('the outbox is empty', async () => (await from.waiting()) === 0)
-    t.equal(target.taken.size, 15)
+    t.equal(target.taken.size, 20)
     t.equal(new Set(target.bodies).size, 1, 'what is posted again is the same, its delay too')
     t.same(await from.rejected(), [])
   })
