@@ -90,12 +90,14 @@ export async function findReceiving(
 
 /** A receipt that makes a SENDING delivery HANDLED: by far the most receipts. */
 export interface HandledReceipt {
-  move: Move & { name: 'receive'; sending: true }
+  move: Move & { name: 'receive'; ifStill: 'SENDING' }
   receipt: ReceiptRow
 }
 
 export const isHandledReceipt = (completion: Completion): completion is HandledReceipt =>
-  completion.move?.name === 'receive' && completion.move.sending === true && completion.receipt !== undefined
+  completion.move?.name === 'receive' &&
+  completion.move.ifStill === 'SENDING' &&
+  completion.receipt !== undefined
 
 /**
  * A version of applyMoves for plain receipts only, at half of the cost: a delivery that is no longer SENDING is stale here,

@@ -264,14 +264,13 @@ function failureOf({ move, attempt, receipt }: Completion & { move: Move }) {
   return { ...facts, fingerprint: fingerprint(facts) }
 }
 
-const sendingBits = stateBits(phases)
-const inFlightBit = stateBits(['IN_FLIGHT'])
-const failedBit = stateBits(['FAILED'])
-const fromBits = ({ name, sending, inFlight, failed }: Move): number =>
-  effects[name].fromBits &
-  (sending ? sendingBits : ~0) &
-  (inFlight ? inFlightBit : ~0) &
-  (failed ? failedBit : ~0)
+const stillBits = {
+  SENDING: stateBits(phases),
+  IN_FLIGHT: stateBits(['IN_FLIGHT']),
+  FAILED: stateBits(['FAILED'])
+}
+const fromBits = ({ name, ifStill }: Move): number =>
+  effects[name].fromBits & (ifStill ? stillBits[ifStill] : ~0)
 
 const hasMove = <T extends Completion>(one: T): one is T & { move: Move } => one.move !== null
 const hasAttempt = <T extends Completion>(one: T): one is T & { attempt: AttemptRow } =>

@@ -10,7 +10,7 @@ import { failpoint, failpointAmid } from '../runtime/failpoint.ts'
 import type { Metrics } from '../runtime/metrics.ts'
 import type { Transport } from '../transport/types.ts'
 import type { DeliveryHeaders } from './headers.ts'
-import { heldBack, inHookTime, LazyHookContext } from './hooks.ts'
+import { inHookTime, LazyHookContext, runBeforeSend } from './hooks.ts'
 import { expiresAt, forgetAt, timeLeft, type LeaseDeps } from './lease.ts'
 import type { LeasedDelivery } from './load.ts'
 import { askDownstream } from './probe.ts'
@@ -50,13 +50,13 @@ export async function attempt(
   const { delivery } = own
   const key = keyOf(delivery)
   if (performance.now() >= forgetAt(deps.headers, own))
-    return { ...key, name: 'fail', reason: 'EXPIRED', inFlight: true }
+    return { ...key, name: 'fail', reason: 'EXPIRED', ifStill: 'IN_FLIGHT' }
   if (timeLeft(deps, own, downstream.limit.timeoutMs) === 0) return { ...key, name: 'release' }
   deps.started(delivery.downstream)
   const about = new LazyHookContext(deps.handlers, delivery)
   const transport = deps.transports[downstream.transport]
   if (!transport) return { kind: 'failed', reason: `no transport ${downstream.transport}` }
-  const held = downstream.beforeSend && (await heldBack(downstream.beforeSend, about, key))
+  const held = downstream.beforeSend && (await runBeforeSend(downstream.beforeSend, about, key))
   if (held) return held
   const sending: Sending = { own, downstream, transport, about, deadline: Infinity, unanswered: undefined }
   if (downstream.probe && delivery.attempt > 1) {

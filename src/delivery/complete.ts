@@ -246,7 +246,7 @@ const taskIdOf = ({ move, receipt }: Completion) => move?.taskId ?? receipt?.tas
 /** The move of an attempt that this process has in flight. */
 export function moveOf({ task, downstream, attempt }: LoadedDelivery, decision: Decision): Move {
   const { id: taskId, orderingKey } = task
-  const move: Move = { taskId, downstream, attempt, orderingKey, name: decision.move, inFlight: true }
+  const move: Move = { taskId, downstream, attempt, orderingKey, name: decision.move, ifStill: 'IN_FLIGHT' }
   // No spread: for each attempt it would cost as much as the whole decision.
   if ('afterMs' in decision) move.afterMs = decision.afterMs
   if ('reason' in decision) move.reason = decision.reason

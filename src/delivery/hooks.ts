@@ -49,7 +49,7 @@ export function inHookTime<T>(name: string, returned: T | PromiseLike<T>): T | P
 }
 
 /** What `beforeSend` decides other than to send: a move of the delivery, or the failure of the hook. */
-export async function heldBack(
+export async function runBeforeSend(
   beforeSend: NonNullable<LoadedDownstream['beforeSend']>,
   about: LazyHookContext,
   key: Pick<Move, 'taskId' | 'downstream' | 'attempt' | 'orderingKey'>

@@ -216,7 +216,7 @@ async function end(
     const planned = parts.map(({ downstream: name, attempt, orderingKey, status }): Move => {
       const move = moveOf({ taskId: task.id, downstream: name, attempt, orderingKey, by: who.name })
       // Of one that fails meanwhile this statement would not see the alarm: the next turn does. One that is redelivered may not be wanted.
-      return status === 'SENDING' ? { ...move, sending: true } : { ...move, failed: true }
+      return { ...move, ifStill: status === 'SENDING' ? 'SENDING' : 'FAILED' }
     })
     if (parts.length > 0 && !isWritten) {
       await auditMoves(audit, parts, planned)

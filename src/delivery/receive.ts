@@ -244,7 +244,7 @@ function moveFor(
   if (!canCount(result, token, found)) return null
   if (result === 'HANDLED') {
     const move: Move = { ...key, name: 'receive', handledBy: 'receipt' }
-    return found.status === 'SENDING' ? { ...move, sending: true } : move
+    return found.status === 'SENDING' ? { ...move, ifStill: 'SENDING' } : move
   }
   const policy = policyOf(deps.handlers, found.task.messageCode, token.downstream)
   if (result === 'PROCESSING') {

@@ -211,14 +211,13 @@ export interface Move {
   by?: string
   /** The key of its delivery, if it has one: the end of a delivery lets the next delivery of its key start. */
   orderingKey?: string | null
-  /** Only if the delivery is still SENDING, as it was when it was read. */
-  sending?: true
-  /** Only if the delivery is still FAILED, as it was when it was read. */
-  failed?: true
+  /**
+   * Only if the delivery still has this state, as it had when it was read. IN_FLIGHT: after a delivery was taken back, the result of its
+   * worker changes nothing.
+   */
+  ifStill?: 'SENDING' | 'IN_FLIGHT' | 'FAILED'
   /** Only while its deliverBefore has not passed. */
   timely?: true
-  /** Only while it is IN_FLIGHT: after a delivery was taken back, the result of its worker changes nothing. */
-  inFlight?: true
 }
 
 export const statusOf = (state: State): Status =>

@@ -161,7 +161,7 @@ t.test('an alarm that is raised while its delivery ends is resolved by the next 
       applyMoves(transaction, [{ move: { ...key, attempt: 2, name: 'retry', afterMs: 0 }, attempt }]),
     other =>
       completeReceipts(other, [
-        { move: { ...key, attempt: 1, name: 'receive', handledBy: 'receipt', sending: true }, receipt }
+        { move: { ...key, attempt: 1, name: 'receive', handledBy: 'receipt', ifStill: 'SENDING' }, receipt }
       ])
   )
   t.same(await open(sql), ['TLS'], 'the receipt could not see it')

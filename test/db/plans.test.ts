@@ -97,7 +97,7 @@ const hot: { [name: string]: (sql: Sql, known: Known) => Promise<unknown> } = {
     completeReceipts(
       sql,
       received.map(taskId => ({
-        move: { taskId, downstream: 'warehouse', attempt: 1, name: 'receive', sending: true },
+        move: { taskId, downstream: 'warehouse', attempt: 1, name: 'receive', ifStill: 'SENDING' },
         receipt: receiptOf(taskId)
       }))
     ),

@@ -42,7 +42,7 @@ const receiptOf = ({ attempt }: Pick<Case, 'attempt'>, n: number): HandledReceip
     attempt,
     name: 'receive',
     handledBy: 'receipt',
-    sending: true
+    ifStill: 'SENDING'
   },
   receipt: rowOf(n, attempt)
 })
@@ -93,7 +93,7 @@ t.test('a plain receipt leaves the same rows by either statement', async (t: Tes
 
 t.test('only what was seen SENDING goes the short way', t => {
   const plain = receiptOf({ attempt: 5 }, 0)
-  const { sending: _, ...late } = plain.move
+  const { ifStill: _, ...late } = plain.move
   t.ok(isHandledReceipt(plain))
   t.notOk(isHandledReceipt({ ...plain, move: late }), 'it may be FAILED')
   t.notOk(isHandledReceipt({ ...plain, move: { ...late, name: 'retry' } }), 'another move')

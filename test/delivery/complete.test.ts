@@ -52,7 +52,7 @@ const row = (taskId: string, attempt?: number): ReceiptRow => ({
   remote: '10.0.0.1'
 })
 const receipt = (taskId: string, attempt?: number): CountedCompletion => ({
-  move: { ...key(taskId, attempt), name: 'receive', handledBy: 'receipt', sending: true },
+  move: { ...key(taskId, attempt), name: 'receive', handledBy: 'receipt', ifStill: 'SENDING' },
   receipt: row(taskId, attempt),
   task
 })
