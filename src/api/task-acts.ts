@@ -89,7 +89,7 @@ export function taskActRoutes(app: App, deps: ApiDeps): void {
       const { downstream, force = false } = fitOptional(redeliverBody, request.body) ?? {}
       const who = await actorOn(deps, callerOf(request), taskNo)
       const task = await deps.redeliver({ taskNo, force, who, ...defined({ downstream }) })
-      if (task === 'nothing') await knownDownstream(taskNo, downstream)
+      if (task === 'nothing') await knownDownstreams(taskNo, [{ name: downstream, pointer: '/downstream' }])
       return sendTask(request, reply, acted(task, 'NOTHING_TO_REDELIVER'))
     }
   )
@@ -127,7 +127,7 @@ export function taskActRoutes(app: App, deps: ApiDeps): void {
       const { downstream } = fitOptional(pushBody, request.body) ?? {}
       const who = await actorOn(deps, callerOf(request), taskNo)
       const task = await deps.push({ taskNo, who, ...defined({ downstream }) })
-      if (task === 'nothing') await knownDownstream(taskNo, downstream)
+      if (task === 'nothing') await knownDownstreams(taskNo, [{ name: downstream, pointer: '/downstream' }])
       return sendTask(request, reply, acted(task, 'NOTHING_TO_PUSH'))
     }
   )
@@ -164,24 +164,28 @@ export function taskActRoutes(app: App, deps: ApiDeps): void {
       const settlement = fit(settleBody, readBody(request.body, 'plain').value)
       const task = await deps.settle({ taskNo, who, ...defined(settlement) })
       if (task === 'nothing') {
-        await knownDownstream(taskNo, settlement.downstream)
-        for (const name of Object.keys(settlement.from ?? {}))
-          await knownDownstream(taskNo, name, `/from/${name}`)
+        const names = Object.keys(settlement.from ?? {})
+        await knownDownstreams(taskNo, [
+          { name: settlement.downstream, pointer: '/downstream' },
+          ...names.map(name => ({ name, pointer: `/from/${name}` }))
+        ])
       }
       return sendTask(request, reply, acted(task, 'NOTHING_TO_SETTLE'))
     }
   )
 
   /** Refuses a downstream to which the task has no delivery: the name is wrong, not the time of the call. */
-  async function knownDownstream(
+  async function knownDownstreams(
     taskNo: string,
-    name: string | undefined,
-    pointer = '/downstream'
+    given: readonly { name: string | undefined; pointer: string }[]
   ): Promise<void> {
-    if (name === undefined) return
+    if (given.every(({ name }) => name === undefined)) return
     const task = await deps.readTask(taskNo)
-    if (task && task.deliveries.every(one => one.downstream !== name))
-      throw new Problem('DOWNSTREAM_NOT_FOUND', 'The task has no delivery to it.', { pointer })
+    if (!task) return
+    const known = new Set(task.deliveries.map(one => one.downstream))
+    for (const { name, pointer } of given)
+      if (name !== undefined && !known.has(name))
+        throw new Problem('DOWNSTREAM_NOT_FOUND', 'The task has no delivery to it.', { pointer })
   }
 }
 
