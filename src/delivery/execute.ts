@@ -154,22 +154,23 @@ async function makeAttempt(
     return
   }
   failpoint('execute.after_answer')
-  await conclude(deps, { delivery, downstream }, redactEnd(ended), { startedAt, began }, pending)
+  await conclude(deps, { delivery, downstream, outcome: redactEnd(ended) }, { startedAt, began }, pending)
 }
 
-interface Attempted {
+interface Ended {
   delivery: LoadedDelivery
   downstream: LoadedDownstream
+  outcome: AttemptEnd
 }
 
 /** Decides on the outcome, writes both, and calls the handler's hook. `began` by performance.now. */
 function conclude(
   deps: ExecuteDeps,
-  { delivery, downstream }: Attempted,
-  outcome: AttemptEnd,
+  ended: Ended,
   { startedAt, began }: { startedAt: Date; began: number },
   pending: Outcomes
 ): Promise<void> {
+  const { delivery, downstream, outcome } = ended
   const ms = Math.round(performance.now() - began)
   deps.metrics.attempted(downstream.name, outcome.kind, ms)
   const row = attemptRow(outcome, { ms, startedAt, node: deps.node })
@@ -177,7 +178,7 @@ function conclude(
     outcome.kind !== 'probed' && deps.reach.recordAttempt(downstream.name, outcome, began)
   const isFirst =
     !isLeftToOthers && isFirstTry(delivery, limitOf(delivery.task.retryTimes, downstream.policy))
-  const decision = isLeftToOthers ? uncounted : decisionOf(deps, { delivery, downstream }, outcome)
+  const decision = isLeftToOthers ? uncounted : decisionOf(deps, ended)
   if (isLeftToOthers) row.alarm = null
   else deps.traced?.(delivery, outcome, decision.move, startedAt)
   if (isFirst && outcome.kind !== 'probed')
@@ -188,7 +189,7 @@ function conclude(
 /** Another process reaches the downstream, or may reach it: it delivers, and this attempt does not count. */
 const uncounted = { move: 'release', afterMs: 0 } as const
 
-function decisionOf(deps: ExecuteDeps, { delivery, downstream }: Attempted, outcome: AttemptEnd): Decision {
+function decisionOf(deps: ExecuteDeps, { delivery, downstream, outcome }: Ended): Decision {
   const isCutOff = deps.cutOff.aborted && outcome.kind === 'failed' && outcome.reason === 'shutdown'
   return decide(
     isCutOff ? { kind: 'shutdown' } : outcome,
