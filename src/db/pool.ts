@@ -161,11 +161,11 @@ const direct =
   'Point DATABASE_URL to PostgreSQL itself, not to a pooler such as pgbouncer: Ackbox keeps few connections (PG_POOL), with settings, prepared statements and LISTEN.'
 
 /** Is this the error of a pooler that refuses the settings of a session? */
-export const isOfPooler = (err: unknown): err is Error =>
+export const isPoolerError = (err: unknown): err is Error =>
   err instanceof Error && /unsupported startup parameter/.test(err.message)
 
 function poolerRefuses(err: unknown): never {
-  if (isOfPooler(err)) throw new DatabaseError(`A pooler answers (${err.message}). ${direct}`)
+  if (isPoolerError(err)) throw new DatabaseError(`A pooler answers (${err.message}). ${direct}`)
   throw err
 }
 

@@ -159,8 +159,7 @@ function bodyText({ messageBody, messageBodyText }: Task): string {
   if (messageBodyText !== undefined) {
     if (!isJson(messageBodyText)) throw new ProducerError('messageBodyText is not JSON.')
     // In UTF-8 it would be another character, without an error.
-    if (halfPair.test(messageBodyText))
-      throw new ProducerError('messageBodyText: it has half a surrogate pair.')
+    if (halfPair.test(messageBodyText)) throw new ProducerError('messageBodyText has half a surrogate pair.')
     return messageBodyText
   }
   const text = messageBody === null ? undefined : jsonText('messageBody', messageBody)

@@ -3,11 +3,11 @@ import { mysqlPool, onConnection, transaction, type Ask } from './mysql-connecti
 import {
   byVerdict,
   farMs,
-  firstOf,
+  idsAtOnce,
   longestIdleMs,
   longestSilenceMs,
   mostBodyBytes,
-  readable,
+  refuseLargeBody,
   rejectedId,
   RelayError,
   returnedId,
@@ -137,7 +137,7 @@ interface Row extends Omit<
 }
 
 const rowOf = (row: Row): RelayRow =>
-  readable({
+  refuseLargeBody({
     ...row,
     id: String(row.id),
     delayMs: row.delayMs === null ? null : Number(row.delayMs),
@@ -163,7 +163,7 @@ function rowReader() {
       const most = Math.min(mostRows.get(share) ?? fewRows, limit)
       try {
         const found = await sizes(ask, share, most)
-        const ids = firstOf(found)
+        const ids = idsAtOnce(found)
         if (ids.length < found.length) mostRows.set(share, Math.max(fewRows, 2 * ids.length))
         else if (found.length === most) mostRows.set(share, 2 * most)
         return ids.length > 0 ? await byId(ask, share, ids) : []

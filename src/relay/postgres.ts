@@ -1,7 +1,7 @@
 import {
   connect,
   isInfrastructure,
-  isOfPooler,
+  isPoolerError,
   locatePrimary,
   type Client,
   type Transaction
@@ -10,11 +10,11 @@ import { failpoint } from '../runtime/failpoint.ts'
 import {
   byVerdict,
   farMs,
-  firstOf,
+  idsAtOnce,
   longestIdleMs,
   longestSilenceMs,
   mostBodyBytes,
-  readable,
+  refuseLargeBody,
   rejectedId,
   RelayError,
   returnedId,
@@ -52,7 +52,7 @@ export function postgresSource(
       const [found] = await sql<[{ there: boolean }]>`
         select to_regclass('ackbox_outbox') is not null and to_regclass('ackbox_outbox_rejected') is not null as there`.catch(
         (err: unknown) => {
-          if (!isOfPooler(err)) throw err
+          if (!isPoolerError(err)) throw err
           throw new RelayError(
             `A pooler answers (${err.message}). Point --from to PostgreSQL itself, not to a pooler such as pgbouncer: the relay keeps few connections, with settings.`,
             { cause: err }
@@ -176,7 +176,7 @@ async function firstRows(tx: Transaction, share: Share, limit: number): Promise<
         select id::text, ${bytes} as bytes from ackbox_outbox
         where ordering_key is not null and shard = ${share} order by ackbox_outbox.id limit ${limit} for update nowait`)
   if (found.length === 0) return []
-  const rows = await tx<Parameters<typeof readable>[0][]>`
-    select ${members(tx)} from ackbox_outbox where id = any(${firstOf(found)}::bigint[]) order by ackbox_outbox.id`
-  return rows.map(readable)
+  const rows = await tx<Parameters<typeof refuseLargeBody>[0][]>`
+    select ${members(tx)} from ackbox_outbox where id = any(${idsAtOnce(found)}::bigint[]) order by ackbox_outbox.id`
+  return rows.map(refuseLargeBody)
 }

@@ -35,7 +35,7 @@ export interface RelayRow {
 const bytesAtOnce = 6_291_456
 
 /** The ids of the first rows that are read at once. */
-export function firstOf(found: readonly { id: string | number; bytes: string | number }[]): string[] {
+export function idsAtOnce(found: readonly { id: string | number; bytes: string | number }[]): string[] {
   let sum = 0
   const end = found.findIndex(row => (sum += Number(row.bytes)) > bytesAtOnce)
   return found.slice(0, end < 0 ? found.length : Math.max(1, end)).map(row => String(row.id))
@@ -45,7 +45,9 @@ export function firstOf(found: readonly { id: string | number; bytes: string | n
 export const mostBodyBytes = 8_388_608
 
 /** The row, with a problem if its body was not read. */
-export function readable(row: Omit<RelayRow, 'messageBody'> & { messageBody: string | null }): RelayRow {
+export function refuseLargeBody(
+  row: Omit<RelayRow, 'messageBody'> & { messageBody: string | null }
+): RelayRow {
   const { messageBody } = row
   if (messageBody !== null) return { ...row, messageBody }
   const problem = problemBody('BODY_TOO_LARGE', `more than ${mostBodyBytes} bytes`, '/messageBody')
