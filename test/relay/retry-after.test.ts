@@ -52,6 +52,19 @@ t.test('a Retry-After of more than an hour is ignored, as the client of producer
   }
 })
 
+/** An outbox that has this row at each look. */
+const sourceOf = (given: typeof row, removed: number): Parameters<typeof relay>[0]['source'] => ({
+  check: () => Promise.resolve(),
+  shards: () => Promise.resolve([]),
+  async postShare(_, __, post) {
+    await post([given])
+    return { seen: 1, removed }
+  },
+  waiting: () => Promise.resolve({ rows: 1, oldestS: 0, rejected: 0 }),
+  retryRejected: () => Promise.resolve(0),
+  close: () => Promise.resolve()
+})
+
 t.test('a maintenance page that asks for thirty days does not stop the relay, nor make it spin', async t => {
   const fake = await fakeAckbox(t)
   fake.script = (_, response) => answer(response, 503, 'maintenance', { 'retry-after': '2592000' })
@@ -59,17 +72,7 @@ t.test('a maintenance page that asks for thirty days does not stop the relay, no
   const stop = new AbortController()
   const running = relay(
     {
-      source: {
-        check: () => Promise.resolve(),
-        shards: () => Promise.resolve([]),
-        async postShare(_, __, post) {
-          await post([row])
-          return { seen: 1, removed: 1 }
-        },
-        waiting: () => Promise.resolve({ rows: 1, oldestS: 0, rejected: 0 }),
-        retryRejected: () => Promise.resolve(0),
-        close: () => Promise.resolve()
-      },
+      source: sourceOf(row, 1),
       target: { url: fake.url, key: undefined, timeoutMs: 10_000 },
       log: {
         debug: nothing,
@@ -173,17 +176,7 @@ t.test('a task that Ackbox cannot store holds up neither the relay nor the rest 
   const stop = new AbortController()
   const running = relay(
     {
-      source: {
-        check: () => Promise.resolve(),
-        shards: () => Promise.resolve([]),
-        async postShare(_, __, post) {
-          await post([{ ...row, taskNo: 'poison' }])
-          return { seen: 1, removed: 0 }
-        },
-        waiting: () => Promise.resolve({ rows: 1, oldestS: 0, rejected: 0 }),
-        retryRejected: () => Promise.resolve(0),
-        close: () => Promise.resolve()
-      },
+      source: sourceOf({ ...row, taskNo: 'poison' }, 0),
       target,
       log: {
         debug: nothing,

@@ -88,6 +88,7 @@ t.test('postgres: a turn and an import may be longer than the transactions of ot
       alter database "${name}" set transaction_timeout = '200ms';
     end if;
   end $$`)
+  // Longer than the database's limits. A busy machine only makes it longer.
   const long = (): Promise<void> => new Promise(resolve => setTimeout(resolve, 600))
   const columns = { taskNo: 'task_no', messageCode: 'message_code', messageBody: 'message_body' }
   const query = { table: 'ackbox_outbox', columns, where: undefined, order: undefined, batch: 1 }
