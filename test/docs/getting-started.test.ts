@@ -47,7 +47,11 @@ t.test(
       'and confirmed by the demo receiver'
     )
     t.match(call(calls[2]), '"status":"SENDING"', 'nobody is there for the second one')
-    await until('an attempt found nobody', () => call(calls[3]).includes('connection_refused'))
+    let seen = ''
+    await until(
+      () => `an attempt found nobody: ${seen}`,
+      () => (seen = call(calls[3])).includes('connection_refused')
+    )
 
     const tracker = path.join(folder(t), 'tracker.mjs')
     writeFileSync(tracker, code('js').replace('8080', at).replace('http://127.0.0.1:3000', service.url))

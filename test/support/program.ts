@@ -1,7 +1,9 @@
 // Runs a program of the docs, as a reader does.
 import { spawn, spawnSync } from 'node:child_process'
+import path from 'node:path'
 import { createInterface } from 'node:readline'
 import type { Test } from 'tap'
+import { tellOutput } from './verdict.ts'
 
 export interface Program {
   pid: number
@@ -62,7 +64,10 @@ export function program(
     if (!ended) child.kill(signal)
     return exited
   }
-  t.teardown(() => stop('SIGKILL'))
+  t.teardown(async () => {
+    await stop('SIGKILL')
+    if (!t.passing()) tellOutput(t, path.basename(command), lines.join('\n'))
+  })
   return {
     pid: child.pid ?? 0,
     lines,

@@ -7,6 +7,7 @@ import type { Test } from 'tap'
 import { fetch } from 'undici'
 import { freePort } from '../../src/embedded/port.ts'
 import { dataRoot } from './memory.ts'
+import { tellOutput } from './verdict.ts'
 
 export const secret = 'a secret of the tests, long enough to be one'
 /** Node without the modules that the test runner loads into every child: the service runs as an operator starts it. */
@@ -58,6 +59,7 @@ export function launch(t: Test, env: Env, program = main): Omit<Process, 'url'> 
   t.teardown(async () => {
     if (child.exitCode === null && child.signalCode === null) child.kill('SIGKILL')
     await exited
+    if (!t.passing()) tellOutput(t, `process ${child.pid}`, output)
   })
   return {
     pid: child.pid ?? 0,

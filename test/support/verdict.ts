@@ -1,4 +1,5 @@
 // Reads the result of a test file from its TAP output.
+import type { Test } from 'tap'
 
 export interface Verdict {
   source: string
@@ -65,13 +66,29 @@ export function verdictOf(source: string, text: string, { code, signal, seconds,
   }
 }
 
+const told = '  | '
+const mostTold = 60
+
+/** Writes the last lines of a program's output into the output of a test that failed, where `verdictOf` finds them. */
+export function tellOutput(t: Pick<Test, 'comment'>, name: string, output: string): void {
+  const lines = output.trimEnd().split('\n')
+  t.comment(
+    [`the output of ${name}, its last ${mostTold} lines of ${lines.length}:`, ...lines.slice(-mostTold)]
+      .map(line => told + line)
+      .join('\n')
+  )
+}
+
+const isTold = (line: string): boolean => /^\s*#   \| /.test(line)
+
 /** The failed assertions with the values that they compared, then the titles around them; else the last lines. */
 function complaintOf(text: string): string[] {
   const found: string[] = []
   let until: RegExp | undefined
   let isSource = false
   for (const line of text.split('\n')) {
-    if (/^\s*not ok /.test(line)) {
+    if (isTold(line)) found.push(line)
+    else if (/^\s*not ok /.test(line)) {
       found.push(line)
       // A line with a time is the title of a test; the block below it only has its location.
       until = line.includes(' # time=')
