@@ -1,3 +1,4 @@
+// Takes long: npm run test:long.
 import { once } from 'node:events'
 import { connect } from 'node:net'
 import { gzipSync } from 'node:zlib'

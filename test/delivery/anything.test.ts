@@ -1,5 +1,6 @@
 // Random events in random order: a queue that loses, holds and refuses jobs, workers that die, receipts of every kind,
 // requests of operators. Then all faults end. The test checks each transition that PostgreSQL recorded.
+// Takes long: npm run test:long.
 import fc from 'fast-check'
 import t, { type Test } from 'tap'
 import type { Sql } from '../../src/db/pool.ts'

@@ -1,3 +1,4 @@
+// Takes long: npm run test:long.
 import t from 'tap'
 import { pause } from '../../src/db/cluster.ts'
 import { listTasks } from '../../src/db/lists.ts'

@@ -1,4 +1,5 @@
 // Many requests at once, at two processes: equal POSTs make one task, and an accepted task is visible at every process.
+// Takes long: npm run test:long.
 import t from 'tap'
 import { fetch } from 'undici'
 import { call, eachOf, start, untilHeard, type Process } from '../support/service.ts'

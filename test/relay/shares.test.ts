@@ -1,4 +1,5 @@
 // The effect of a relay on the rows of a producer's database, and on transactions that run there at the same time.
+// Takes long: npm run test:long.
 import { createConnection } from 'mysql2/promise'
 import t from 'tap'
 import { openDb } from '../../src/db/pool.ts'

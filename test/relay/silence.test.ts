@@ -1,3 +1,4 @@
+// Takes long: npm run test:long.
 import t from 'tap'
 import { isInfrastructure } from '../../src/db/pool.ts'
 import { mysqlSource } from '../../src/relay/mysql.ts'

@@ -1,4 +1,5 @@
 // Where the keyboard and the screen reader are after each step.
+// Takes long: npm run test:long.
 import type { Route } from 'playwright-core'
 import t from 'tap'
 import { failedTasks, signIn } from '../support/dashboard.ts'

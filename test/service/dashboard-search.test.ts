@@ -1,3 +1,4 @@
+// Takes long: npm run test:long.
 import t from 'tap'
 import { failedTasks, signIn } from '../support/dashboard.ts'
 import { until } from '../support/until.ts'

@@ -1,3 +1,4 @@
+// Takes long: npm run test:long.
 import t from 'tap'
 import { createKey, revokeKey, scopes } from '../../src/db/api-keys.ts'
 import { start } from '../support/service.ts'

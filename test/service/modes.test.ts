@@ -1,4 +1,5 @@
 // The first minute of a new user: start the service, run the curl that it prints.
+// Takes long: npm run test:long.
 import { execFile } from 'node:child_process'
 import { promisify } from 'node:util'
 import t, { type Test } from 'tap'

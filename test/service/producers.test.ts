@@ -1,4 +1,5 @@
 // Producers that make no mistake: they hang up too early, post twice, by two processes, or for a day far ahead.
+// Takes long: npm run test:long.
 import { once } from 'node:events'
 import { connect } from 'node:net'
 import t from 'tap'

@@ -14,7 +14,7 @@ const help = `npm test -- [file or folder…] [options]
   npm test -- test/delivery/accept.test.ts     one file, or several
   npm test -- test/db                          a folder
   npm run test:unit | test:db | test:system    without a server | with PostgreSQL or Redis | processes and faults
-  npm run test:long                            stories of many processes, every failpoint by every fault, upgrades: 20 s or more each
+  npm run test:long                            stories of many processes, every failpoint by every fault, upgrades: 15 s or more each
 
   --tier NAME    unit, db, system, long or interop: only the files of this tier
   --jobs N       files at once; by default the number of processors plus one

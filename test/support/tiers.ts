@@ -3,7 +3,7 @@ import { existsSync, readdirSync, readFileSync } from 'node:fs'
 import path from 'node:path'
 
 /**
- * unit: no server. db: the tests' PostgreSQL, or a Redis. system: processes of its own. long: test/long, and files of 20 s or more.
+ * unit: no server. db: the tests' PostgreSQL, or a Redis. system: processes of its own. long: test/long, and files of 15 s or more.
  * interop: servers that not every machine has; test/interop/run.ts runs them.
  */
 export const tierNames = ['unit', 'db', 'system', 'long', 'interop'] as const
@@ -17,7 +17,7 @@ export interface TestFile {
   tier: Tier
 }
 
-/** The comment before the imports of a file that takes 20 s or more in `npm test`. */
+/** The comment before the imports of a file that takes 15 s or more in `npm test`. */
 const takesLong = /^\/\/ Takes long\b/m
 /** These folders need programs that not every machine has. Each has its own script. */
 const elsewhere = /^test\/(?:package|image|schemathesis)\//

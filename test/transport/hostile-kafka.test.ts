@@ -1,4 +1,5 @@
 // A broker of Kafka that answers rubbish fails only its own attempts, and no process ends. Each story has its own process.
+// Takes long: npm run test:long.
 import { gzipSync } from 'node:zlib'
 import t, { type Test } from 'tap'
 import { apis, fetched, framed, kafkaDouble, recordsOf, type Answer } from '../../fuzz/kafka-double.ts'
