@@ -3,21 +3,22 @@ import { once } from 'node:events'
 import { createServer, type ListenOptions, type Server } from 'node:net'
 
 /**
- * Below the ports of outgoing connections (from 32768 on Linux, 49152 elsewhere): such a connection may hold the port at the
- * moment when its server starts again.
+ * The range of random ports. It is below the ports of outgoing connections (from 32768 on Linux, 49152 elsewhere): such a connection may
+ * hold the port at the moment when its server starts again. It is also below 27017 to 27019: no send goes to a port of MongoDB.
  */
-const [lowest, highest] = [20_000, 32_000]
+export const randomPorts = { from: 20_000, to: 26_999 }
 const mostTries = 1_000
 const given = new Set<number>()
 
 /** The wanted port if it is free on 127.0.0.1; else a random port, which no other process gets while this process lives. */
 export async function freePort(wanted?: number): Promise<number> {
   if (wanted !== undefined && (await isFree(wanted))) return wanted
+  const { from, to } = randomPorts
   for (let tries = 0; tries < mostTries; tries++) {
-    const port = lowest + Math.floor(Math.random() * (highest - lowest))
+    const port = from + Math.floor(Math.random() * (to - from + 1))
     if (await takePort(port)) return port
   }
-  throw new Error(`found no free port between ${lowest} and ${highest}`)
+  throw new Error(`found no free port from ${from} to ${to}`)
 }
 
 /** Takes exactly this port. False if it is in use. */
