@@ -270,7 +270,8 @@ t.test('whether an incident is over is found without reading all that was told',
   const claimed = await rowsRead(one => claimAlarmGroup(one, 'ops', limits))
   t.ok(claimed < 10, `${claimed} rows were read`)
   const swept = await rowsRead(one => sweepAlarmSends(one, 100, null))
-  t.ok(swept >= 100 && swept <= 400, `${swept} rows were read`)
+  // 400 of 10,000. A plan may meet a few old versions of rows too.
+  t.ok(swept >= 100 && swept < 1_000, `${swept} rows were read`)
 })
 
 t.test('an incident whose alarms are all resolved is not told again before its end is', async t => {
