@@ -230,7 +230,7 @@ function answerSome<In, Out>(entries: Entry<In, Out>[], outs: (Out | undefined)[
 }
 
 /** A deadlock or a serialization failure: no item is wrong, and the next try succeeds. */
-function isCollision(err: unknown): boolean {
+export function isCollision(err: unknown): boolean {
   return ['40P01', '40001'].includes(sqlState(err))
 }
 

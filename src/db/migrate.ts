@@ -5,6 +5,7 @@ import path from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { failpoint } from '../runtime/failpoint.ts'
 import { plainArray } from './arrays.ts'
+import { isCollision } from './batch.ts'
 import { connect, type Client } from './pool.ts'
 
 // Any fixed number does; all versions of Ackbox must use the same.
@@ -12,6 +13,9 @@ const lock = 4_162_695_513
 
 /** A table of our own: drizzle compares times only, and another program's migrations in its default table would hide ours. */
 const migrationsTable = '__ackbox_migrations'
+
+/** Each deadlock takes PostgreSQL a second (`deadlock_timeout`) to see. */
+const mostTries = 20
 
 interface Journal {
   entries: { tag: string; when: number }[]
@@ -25,12 +29,26 @@ export async function migrate(url: string, log?: Pick<Logger, 'info'>, from = fo
     await leaveSharedTable(sql, from)
     const todo = await pending(sql, from)
     if (todo.length > 0) {
-      const logger = { logQuery: () => failpoint('migrate.step') }
-      await run(drizzle(sql, { logger }), { migrationsFolder: from, migrationsTable })
+      await apply(sql, from)
       log?.info({ migrations: todo }, 'migrate.done')
     }
     return todo
   })
+}
+
+/**
+ * All of them in one transaction. Its locks may deadlock with those of a service that runs meanwhile: PostgreSQL then ends one of both, and
+ * nothing of it is applied.
+ */
+async function apply(sql: Client, migrationsFolder: string): Promise<void> {
+  const logger = { logQuery: () => failpoint('migrate.step') }
+  for (let tries = 1; ; tries++) {
+    try {
+      return await run(drizzle(sql, { logger }), { migrationsFolder, migrationsTable })
+    } catch (err) {
+      if (!isCollision(err) || tries === mostTries) throw err
+    }
+  }
 }
 
 /** The names of the migrations that `migrate` would apply now, oldest first. */

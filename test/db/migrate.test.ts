@@ -137,6 +137,30 @@ t.test('a migration waits for its locks, whatever limits the database sets for o
   await sql.end()
 })
 
+t.test('a migration that deadlocks with the statements of a service is tried again', async t => {
+  const url = await emptyDb(t)
+  await migrate(url)
+  const sql = postgres(url, { max: 2, onnotice: () => {} })
+  // The migration alters delivery, then task. PostgreSQL ends the session that sees the deadlock first.
+  await sql.unsafe(`alter database "${new URL(url).pathname.slice(1)}" set deadlock_timeout = '2s'`)
+  const service = await sql.reserve()
+  await service`set deadlock_timeout = '10min'`
+  await service`begin`
+  await service`lock table task in access share mode`
+  const done = migrate(url, undefined, nextMigrations(t))
+  await until('the migration waits for task', async () => {
+    const rows = await sql`
+      select from pg_stat_activity where datname = current_database() and application_name = 'ackbox migrate'
+        and wait_event_type = 'Lock' and query like '%alter table "task"%'`
+    return rows.length > 0
+  })
+  await service`select from delivery`
+  await service`commit`
+  service.release()
+  t.same(await done, ['9999_next'])
+  await sql.end()
+})
+
 t.test('the command names its migrations, and the session that it waits for', async t => {
   const url = await emptyDb(t)
   const sql = postgres(url, { max: 1, onnotice: () => {} })
