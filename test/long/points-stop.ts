@@ -1,12 +1,25 @@
 import type { Test } from 'tap'
 import { broken, judge, postAgain, sound, story, type Moment } from '../fault/story.ts'
 
+/** A busy machine has so many chances to let the first process send. */
+const mostTries = 5
+
 /** SIGSTOP at one moment of a task's way, until another process has made it good; then SIGCONT. */
-export async function stoppedAt(t: Test, queue: 'redis' | 'postgres', moment: Moment): Promise<void> {
+export async function stoppedAt(
+  t: Test,
+  queue: 'redis' | 'postgres',
+  moment: Moment,
+  tries = 1
+): Promise<void> {
   const of = await story(t, queue, moment)
   if (!of) return
   const taskNo = `stop:${moment.name}`
   const zombie = await broken(t, of, moment, 'stop', taskNo)
+  if (moment.isStale && of.sink.requests.length === 0 && tries < mostTries) {
+    // Its first write is no outcome: it had no time left to send, and released the delivery.
+    await zombie.kill('SIGKILL')
+    return await stoppedAt(t, queue, moment, tries + 1)
+  }
   const other = await sound(t, of)
   const again = await postAgain(other.url, taskNo, moment.way)
   t.ok(again === 200 || again === 201, `posted again: ${again}`)
