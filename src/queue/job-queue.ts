@@ -36,6 +36,8 @@ const pingMs = 450
 const countMs = 200
 /** How often an inactive queue is counted: other processes may add to it. */
 const quietCountMs = 2000
+/** A count that takes longer is given up: the room would otherwise stay as it was, perhaps 0 for ever. */
+const unansweredMs = 5_000
 /** Deliveries in one round trip. */
 const addSize = 4096
 
@@ -153,8 +155,9 @@ export function openJobQueue({
       if (away || asking || (window.quiet() && now() - window.countedAt() < quietCountMs)) return
       asking = true
       const look = window.look()
-      backend
-        .count(downstream.name)
+      withTimeout(backend.count(downstream.name), unansweredMs, () => {
+        throw new Error(`no answer in ${unansweredMs} ms`)
+      })
         .then(
           jobs => {
             window.counted(look, jobs)

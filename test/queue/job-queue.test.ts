@@ -90,6 +90,22 @@ t.test('whatever happens, add answers within 250 ms with what was not added', as
   t.ok(again() < 200)
 })
 
+t.test('a count that never gets an answer does not keep the room for ever', async t => {
+  const { fake, backend } = fakeBackend()
+  let counts = 0
+  backend.count = async () => (counts++ === 0 ? await new Promise<never>(() => {}) : 0)
+  const log = recordingLog()
+  const jobQueue = openTestQueue(t, backend, [downstream('shop')], log.log)
+  const added = jobQueue.add(queuedDeliveries('shop', 100))
+  await tick()
+  fake.flights[0]?.land()
+  t.same(await added, [])
+  t.equal(jobQueue.room('shop'), 0)
+  await log.said('queue.unavailable')
+  await log.said('queue.available')
+  await until('the next count tells that there is room', () => jobQueue.room('shop') === 100)
+})
+
 t.test('an unknown downstream is not added either', async t => {
   const { backend } = fakeBackend()
   const jobQueue = openTestQueue(t, backend, [])

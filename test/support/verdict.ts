@@ -67,16 +67,15 @@ export function verdictOf(source: string, text: string, { code, signal, seconds,
 }
 
 const told = '  | '
-const mostTold = 60
+const [firstTold, lastTold] = [30, 60]
 
-/** Writes the last lines of a program's output into the output of a test that failed, where `verdictOf` finds them. */
+/** Writes the first and the last lines of a program's output into the output of a test that failed, where `verdictOf` finds them. */
 export function tellOutput(t: Pick<Test, 'comment'>, name: string, output: string): void {
   const lines = output.trimEnd().split('\n')
-  t.comment(
-    [`the output of ${name}, its last ${mostTold} lines of ${lines.length}:`, ...lines.slice(-mostTold)]
-      .map(line => told + line)
-      .join('\n')
-  )
+  const left = lines.length - firstTold - lastTold
+  const shown =
+    left > 0 ? [...lines.slice(0, firstTold), `… ${left} lines …`, ...lines.slice(-lastTold)] : lines
+  t.comment([`the output of ${name}:`, ...shown].map(line => told + line).join('\n'))
 }
 
 const isTold = (line: string): boolean => /^\s*#   \| /.test(line)
