@@ -14,7 +14,7 @@ const lock = 4_162_695_513
 /** A table of our own: drizzle compares times only, and another program's migrations in its default table would hide ours. */
 const migrationsTable = '__ackbox_migrations'
 
-/** Each deadlock takes PostgreSQL a second (`deadlock_timeout`) to see. */
+/** PostgreSQL takes a second (`deadlock_timeout`) to find a deadlock. */
 const mostTries = 20
 
 interface Journal {
@@ -37,8 +37,8 @@ export async function migrate(url: string, log?: Pick<Logger, 'info'>, from = fo
 }
 
 /**
- * All of them in one transaction. Its locks may deadlock with those of a service that runs meanwhile: PostgreSQL then ends one of both, and
- * nothing of it is applied.
+ * Applies all missing migrations in one transaction. Its locks may deadlock with those of a service that runs meanwhile: PostgreSQL then
+ * cancels one of the two, and nothing of it is written.
  */
 async function apply(sql: Client, migrationsFolder: string): Promise<void> {
   const logger = { logQuery: () => failpoint('migrate.step') }

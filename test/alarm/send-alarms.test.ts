@@ -270,8 +270,8 @@ t.test('whether an incident is over is found without reading all that was told',
   const claimed = await rowsRead(one => claimAlarmGroup(one, 'ops', limits))
   t.ok(claimed < 10, `${claimed} rows were read`)
   const swept = await rowsRead(one => sweepAlarmSends(one, 100, null))
-  // 400 of 10,000. A plan may meet a few old versions of rows too.
-  t.ok(swept >= 100 && swept < 1_000, `${swept} rows were read`)
+  // 4 for each of the 100, of 10,000 in all. Once it was 402.
+  t.ok(swept >= 100 && swept < 450, `${swept} rows were read`)
 })
 
 t.test('an incident whose alarms are all resolved is not told again before its end is', async t => {

@@ -17,7 +17,7 @@ t.test('ports are free, given once, and none that an outgoing connection may hav
   server.close()
 })
 
-t.test('a send may go to each of them', t => {
+t.test('a send may go to each random port', t => {
   const { from, to } = randomPorts
   t.same(
     [...badPorts].filter(port => port >= from && port <= to),

@@ -1,7 +1,7 @@
 import type { Test } from 'tap'
 import { broken, judge, postAgain, sound, story, type Moment } from '../fault/story.ts'
 
-/** A busy machine has so many chances to let the first process send. */
+/** On a busy machine the first process may have no time to send: its story begins again, at most so often. */
 const mostTries = 5
 
 /** SIGSTOP at one moment of a task's way, until another process has made it good; then SIGCONT. */

@@ -1,4 +1,4 @@
-// Reads the result of a test file from its TAP output.
+// Reads the result of a test file from its TAP output, with the output of programs that a failed test put there.
 import type { Test } from 'tap'
 
 export interface Verdict {
@@ -78,7 +78,7 @@ export function tellOutput(t: Pick<Test, 'comment'>, name: string, output: strin
   t.comment([`the output of ${name}:`, ...shown].map(line => told + line).join('\n'))
 }
 
-const isTold = (line: string): boolean => /^\s*#   \| /.test(line)
+const isTold = (line: string): boolean => line.trimStart().startsWith(`# ${told}`)
 
 /** The failed assertions with the values that they compared, then the titles around them; else the last lines. */
 function complaintOf(text: string): string[] {
