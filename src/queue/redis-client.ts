@@ -22,18 +22,35 @@ export function redisClient(
   const patience = blockingTimeoutMs === undefined ? {} : { socketTimeout: blockingTimeoutMs }
   if (address.kind === 'cluster') {
     const { enableOfflineQueue, retryStrategy, lazyConnect, ...ofNode } = options
+    const open = (ofCopy: Pick<RedisOptions, 'socketTimeout' | 'connectionName'> = {}) =>
+      new BlockingCluster(address.nodes, {
+        ...(enableOfflineQueue !== undefined && { enableOfflineQueue }),
+        ...(lazyConnect !== undefined && { lazyConnect }),
+        clusterRetryStrategy: retryStrategy ?? (() => 500),
+        slotsRefreshTimeout: 1000,
+        redisOptions: { ...ofNode, ...address.options, ...withinLimits(limits), ...ofCopy }
+      })
     class BlockingCluster extends Cluster {
-      override duplicate(...[nodes, more]: Parameters<Cluster['duplicate']>): Cluster {
-        return super.duplicate(nodes, { ...more, redisOptions: { ...more?.redisOptions, ...patience } })
+      // Where the nodes answer that the cluster is down, ioredis never settles its own connect. BullMQ and the doctor wait for it.
+      override async connect(): Promise<void> {
+        let onClose = (): void => {}
+        const closed = new Promise<never>((_, reject) => {
+          onClose = () => reject(new Error('the cluster is down'))
+        })
+        this.once('close', onClose)
+        try {
+          await Promise.race([super.connect(), closed])
+        } finally {
+          this.off('close', onClose)
+        }
+      }
+      // A copy by ioredis would be without this connect.
+      override duplicate(...[, more]: Parameters<Cluster['duplicate']>): Cluster {
+        const { connectionName } = more?.redisOptions ?? {}
+        return open({ ...patience, ...(connectionName !== undefined && { connectionName }) })
       }
     }
-    return new BlockingCluster(address.nodes, {
-      ...(enableOfflineQueue !== undefined && { enableOfflineQueue }),
-      ...(lazyConnect !== undefined && { lazyConnect }),
-      clusterRetryStrategy: retryStrategy ?? (() => 500),
-      slotsRefreshTimeout: 1000,
-      redisOptions: { ...ofNode, ...address.options, ...withinLimits(limits) }
-    })
+    return open()
   }
   class BlockingRedis extends Redis {
     override duplicate(override?: Partial<RedisOptions>): Redis {

@@ -4,7 +4,7 @@ import { setImmediate as turn } from 'node:timers/promises'
 import type { ClaimedBatch } from '../delivery/load.ts'
 import type { Backend, JobConsumer, ReceivedJob } from './backend.ts'
 import type { Limits } from './prefetch-window.ts'
-import { waitAtMost } from '../runtime/with-timeout.ts'
+import { waitAtMost, withTimeout } from '../runtime/with-timeout.ts'
 import { sleep } from '../runtime/repeat.ts'
 import { reasonOf } from '../runtime/errors.ts'
 
@@ -24,6 +24,8 @@ interface WorkersOptions {
   opened?: (downstream: string, signal: AbortSignal) => Promise<void>
   log: Logger
   signal: AbortSignal
+  /** How long a take may last: 15,000 ms, except in some tests. */
+  takeMs?: number
 }
 
 /** Small jobs are taken in parallel, so that jobs of one delivery can also fill the concurrency. */
@@ -51,8 +53,10 @@ export async function runWorkers(options: WorkersOptions): Promise<void> {
 const ratedMost = ({ perSecond = Infinity, leaseMs, share = () => 1 }: WorkerDownstream): number =>
   Math.max(1, (perSecond * share() * leaseMs) / 8_000)
 
+class UnansweredTakeError extends Error {}
+
 async function pull(options: WorkersOptions, downstream: WorkerDownstream) {
-  const { backend, log, signal } = options
+  const { backend, log, signal, takeMs = 15_000 } = options
   const queue = downstream.name
   const trouble = logOnce(log, queue)
   const running = new Set<Promise<void>>()
@@ -78,7 +82,10 @@ async function pull(options: WorkersOptions, downstream: WorkerDownstream) {
         lockMs: downstream.leaseMs + 60_000,
         onError: error => trouble.failed(error)
       })
-      const taken = await takeUntil(consumer, signal)
+      // BullMQ waits for events of ioredis that may never come: without this limit one lost event would stop the queue for ever.
+      const taken = await withTimeout(takeUntil(consumer, signal), takeMs, () => {
+        throw new UnansweredTakeError(`no answer to a take in ${takeMs} ms`)
+      })
       trouble.succeeded()
       if (!taken) continue
       start(taken)
@@ -86,6 +93,10 @@ async function pull(options: WorkersOptions, downstream: WorkerDownstream) {
       await turn()
     } catch (error) {
       trouble.failed(error)
+      if (error instanceof UnansweredTakeError) {
+        consumer?.close().catch(() => {})
+        consumer = undefined
+      }
       await sleep(retryMs, signal)
     }
   }

@@ -1,8 +1,10 @@
 // Takes long: npm run test:long.
+import { setTimeout as sleep } from 'node:timers/promises'
 import { Redis } from 'ioredis'
 import t, { type Test } from 'tap'
 import { freePort } from '../../src/embedded/port.ts'
 import type { QueuedClaim } from '../../src/delivery/enqueue.ts'
+import { runIdOf } from '../../src/cli/doctor/redis.ts'
 import { QueueServerError, serverProblem } from '../../src/queue/redis.ts'
 import { blackHole } from '../support/blackhole.ts'
 import { only } from '../support/only.ts'
@@ -193,6 +195,37 @@ t.test(
     await worker.got(200)
   }
 )
+
+t.test('a cluster loses a slot while a worker waits for a job: jobs flow again when it is back', async t => {
+  const node = await ownRedis(
+    t,
+    '--cluster-enabled',
+    'yes',
+    '--cluster-port',
+    String(await freePort()),
+    '--cluster-announce-ip',
+    '127.0.0.1'
+  )
+  if (!node) return
+  const client = new Redis(node.url)
+  t.teardown(() => client.disconnect())
+  await client.call('CLUSTER', 'ADDSLOTSRANGE', '0', '16383')
+  const isUp = async () => (await client.cluster('INFO')).includes('cluster_state:ok')
+  await until('the cluster is up', isUp)
+  const url = `${node.url},${node.host}:${node.port}`
+  const { backend, well } = await service(t, url)
+  await well()
+  const slot = await client.cluster('KEYSLOT', 'a key of somebody else')
+  // An idle worker blocks for two seconds. BullMQ gives its wait up after three, and connects anew, to a cluster that is down.
+  await sleep(1_600)
+  await client.call('CLUSTER', 'DELSLOTS', slot)
+  await until('the cluster is down', async () => !(await isUp()))
+  await t.rejects(runIdOf(url), { message: 'the cluster is down' })
+  await sleep(4_000)
+  await client.call('CLUSTER', 'ADDSLOTS', slot)
+  await well(120_000)
+  t.ok(backend.up())
+})
 
 t.test('the primary becomes a replica and a primary again', async t => {
   const redis = await ownRedis(t)

@@ -65,6 +65,31 @@ t.test('a stop while the consumer is opened does not wait for a job', async t =>
   t.equal(takes, 0)
 })
 
+t.test('a take that never gets an answer does not stop its queue for ever', async t => {
+  const stop = new AbortController()
+  const { log, lines } = recordingLog()
+  let closed = 0
+  const dead: JobConsumer = { ...emptyConsumer(() => {}), close: async () => void closed++ }
+  const alive: JobConsumer = {
+    ...emptyConsumer(() => {}),
+    take: async () => ({ deliveries: [['1', 1]], done: async () => {} })
+  }
+  const consumers = [dead, alive]
+  await runWorkers({
+    backend: { consumer: async () => consumers.shift() } as Partial<Backend> as Backend,
+    downstreams: [downstream('shop')],
+    run: async () => stop.abort(),
+    log,
+    signal: stop.signal,
+    takeMs: 20
+  })
+  t.equal(closed, 1)
+  t.same(
+    lines.map(({ message, fields }) => [message, fields['reason']]),
+    [['queue.failing', 'no answer to a take in 20 ms']]
+  )
+})
+
 t.test('a process holds no more than its rate can start within an eighth of a lease', async t => {
   const held = async (perSecond: number | undefined, share?: number) => {
     const stop = new AbortController()
