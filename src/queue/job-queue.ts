@@ -63,7 +63,8 @@ export function openJobQueue({
   const lanes = new Map(downstreams.map(downstream => [downstream.name, openLane(downstream)]))
   const stopping = new AbortController()
   let pinging: Promise<void> | undefined
-  let awayLoggedAt = -Infinity
+  let outage: { reason: string; isLogged: boolean } | undefined
+  let outageLoggedAt = -Infinity
 
   backend.onLost(() => {
     for (const lane of lanes.values()) lane.lost('connection lost')
@@ -147,7 +148,8 @@ export function openJobQueue({
       gathered = []
       if (pending) land(pending.calls)
       for (const call of waiting) call.resolve(call.deliveries)
-      logAway(reason)
+      outage ??= { reason, isLogged: false }
+      logOutage()
       pinging ??= pingUntilBack()
     }
 
@@ -190,16 +192,18 @@ export function openJobQueue({
   }
 
   async function pingUntilBack() {
-    const away = () => [...lanes.values()].some(lane => lane.isAway())
-    while (!stopping.signal.aborted && away()) {
+    const isAway = () => [...lanes.values()].some(lane => lane.isAway())
+    while (!stopping.signal.aborted && isAway()) {
       const began = now()
       if (await answers()) {
         for (const lane of lanes.values()) lane.back()
         // In the same turn: a connection that is lost right afterwards must start a new ping.
         pinging = undefined
-        if (awayLoggedAt > -Infinity) log.info({ queue: backend.kind }, 'queue.available')
+        if (outage?.isLogged) log.info({ queue: backend.kind }, 'queue.available')
+        outage = undefined
         return
       }
+      logOutage()
       await sleep(Math.max(50, pingMs - (now() - began)), stopping.signal)
     }
   }
@@ -212,11 +216,12 @@ export function openJobQueue({
     return withTimeout(pong, pingMs - 50, () => false)
   }
 
-  // One event for an outage, not one for each queue or try.
-  function logAway(reason: string) {
-    if (stopping.signal.aborted || now() - awayLoggedAt < 10_000) return
-    awayLoggedAt = now()
-    log.warn({ queue: backend.kind, reason }, 'queue.unavailable')
+  // One event for an outage, not one for each queue or try. Of short outages, one in ten seconds.
+  function logOutage() {
+    if (!outage || outage.isLogged || stopping.signal.aborted || now() - outageLoggedAt < 10_000) return
+    outageLoggedAt = now()
+    outage.isLogged = true
+    log.warn({ queue: backend.kind, reason: outage.reason }, 'queue.unavailable')
   }
 
   return {

@@ -1,5 +1,6 @@
 import t from 'tap'
 import type { Backend, DeliveryRef } from '../../src/queue/backend.ts'
+import { openJobQueue } from '../../src/queue/job-queue.ts'
 import { stopwatch } from '../support/stopwatch.ts'
 import { downstream, queuedDeliveries, openTestQueue, recordingLog, until } from './setup.ts'
 
@@ -104,6 +105,36 @@ t.test('a count that never gets an answer does not keep the room for ever', asyn
   await log.said('queue.unavailable')
   await log.said('queue.available')
   await until('the next count tells that there is room', () => jobQueue.room('shop') === 100)
+})
+
+t.test('a second outage within ten seconds is told once it lasts, and its end only then', async t => {
+  const { fake, backend } = fakeBackend()
+  const log = recordingLog()
+  let later = 0
+  const jobQueue = openJobQueue({
+    backend,
+    downstreams: [downstream('shop')],
+    log: log.log,
+    now: () => performance.now() + later
+  })
+  t.teardown(() => jobQueue.stop())
+  const told = () => log.lines.map(line => line.message)
+  const isBack = async () => await until('it is back', () => jobQueue.room('shop') > 0)
+  fake.lose()
+  await isBack()
+  fake.lose()
+  await isBack()
+  t.same(told(), ['queue.unavailable', 'queue.available'])
+  fake.alive = false
+  fake.lose()
+  const before = fake.pings.length
+  await until('a ping is in vain', () => fake.pings.length > before + 1)
+  t.equal(told().length, 2)
+  later = 10_000
+  await until('the outage is told', () => told().length === 3)
+  fake.alive = true
+  await isBack()
+  t.same(told().slice(2), ['queue.unavailable', 'queue.available'])
 })
 
 t.test('an unknown downstream is not added either', async t => {
