@@ -107,7 +107,10 @@ async function onPostgres(options: BackendOptions): Promise<Backend> {
     count: bull.count,
     takenBy: bull.takenBy,
     consumer: async (queue, { lockMs, onError }) => {
-      const consumer = bull.consumer(queue, lockMs, onError)
+      const consumer = bull.consumer(queue, lockMs, error => {
+        postgres.onError(error)
+        onError(error)
+      })
       try {
         await consumer.ready()
       } catch (error) {

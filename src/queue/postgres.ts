@@ -1,12 +1,23 @@
 import type { Logger } from '../runtime/logger.ts'
 import { Socket } from 'node:net'
-import { runMigrations, type PgPool } from 'bullmq'
+import {
+  assertSchemaCompatibility,
+  LATEST_SCHEMA_VERSION,
+  runMigrations,
+  SchemaMigrationRequiredError,
+  type PgPool
+} from 'bullmq'
 import pg from 'pg'
+import { QueueServerError } from './redis.ts'
 import { waitAtMost } from '../runtime/with-timeout.ts'
 
 const schema = 'bullmq'
+/** The message of pg for a query without an answer in `query_timeout`. The server itself cancels a slow statement earlier. */
+const unanswered = 'Query read timeout'
 /** The time limit of a clean end: the server may not answer at all. */
 const closeMs = 2000
+/** A start waits this long for the locks of a migration. Another process that migrates needs less. */
+const lockSeconds = 10
 
 /** The database of BullMQ's jobs. With several hosts the primary may move. */
 export interface QueueDatabase {
@@ -27,6 +38,8 @@ export async function openPostgres({ url, onMove }: QueueDatabase, queues: numbe
       constructor(config: pg.ClientConfig = {}) {
         const connectionString = url()
         super({ ...config, connectionString, stream: () => open(connectionString) })
+        // Between the pool and its user a connection has no listener for a moment. An error then would end the process.
+        this.on('error', () => {})
       }
     },
     application_name: 'ackbox-queue',
@@ -43,6 +56,9 @@ export async function openPostgres({ url, onMove }: QueueDatabase, queues: numbe
   const stopFollowing = onMove(() => {
     for (const [socket, to] of sockets) if (to !== url()) socket.destroy()
   })
+  function reconnect() {
+    for (const socket of sockets.keys()) socket.destroy()
+  }
   function open(to: string) {
     const socket = new Socket()
     sockets.set(socket, to)
@@ -65,6 +81,10 @@ export async function openPostgres({ url, onMove }: QueueDatabase, queues: numbe
   return {
     // BullMQ has its own type for pools, which pg's overloads do not quite match.
     forBullmq: pool as unknown as PgPool,
+    /** For errors of a worker. BullMQ would send each later LISTEN on the connection that gave no answer to one: the worker got no job. */
+    onError: (error: Error) => {
+      if (error.message === unanswered) reconnect()
+    },
     // Only a safety net: NOTIFY wakes a worker at once. This finds jobs that a lost connection missed.
     blockSeconds: 5,
     ping: async () => {
@@ -81,7 +101,6 @@ export async function openPostgres({ url, onMove }: QueueDatabase, queues: numbe
 }
 
 async function migrate(url: string) {
-  // No statement timeout here: another process may hold BullMQ's own migration lock for a while.
   const client = new pg.Client({
     connectionString: url,
     application_name: 'ackbox-queue-migrate',
@@ -90,8 +109,27 @@ async function migrate(url: string) {
   client.on('error', () => {}) // the running query rejects as well
   try {
     await client.connect()
+    if (await isCurrent(client)) return
+    // Its locks wait for every reader of the tables, such as pg_dump, and every later reader waits behind them.
+    await client.query(`set lock_timeout = '${lockSeconds}s'`)
     await runMigrations(client, schema)
+  } catch (error) {
+    if ((error as { code?: unknown }).code !== '55P03') throw error
+    throw new QueueServerError(
+      `The tables of the queue (schema ${schema}) must be migrated, and another session has locked them for ${lockSeconds} s: ` +
+        'start again when it has ended. pg_dump is such a session'
+    )
   } finally {
     await client.end().catch(() => {})
+  }
+}
+
+/** Reads only: a start while pg_dump runs must not wait for it. */
+async function isCurrent(client: pg.Client): Promise<boolean> {
+  try {
+    return (await assertSchemaCompatibility(client, schema)) >= LATEST_SCHEMA_VERSION
+  } catch (error) {
+    if (error instanceof SchemaMigrationRequiredError) return false
+    throw error
   }
 }

@@ -1,3 +1,5 @@
+import { once } from 'node:events'
+import { connect, createServer, type AddressInfo } from 'node:net'
 import postgres from 'postgres'
 import t, { type Test } from 'tap'
 import { blackHole } from '../support/blackhole.ts'
@@ -129,6 +131,78 @@ t.test('a stop in a black hole ends in time', async t => {
   await backend.close()
   t.ok(began() < 20_000, `${began()} ms`)
   hole.heal()
+})
+
+t.test('a start does not wait for a session that reads the tables of the queue, as pg_dump does', async t => {
+  const url = await emptyDb(t)
+  await openTestBackend(t, { databaseUrl: url }, [])
+  const dump = postgres(url, { max: 1, onnotice: () => {} })
+  t.teardown(() => dump.end())
+  await dump`begin`
+  await dump`lock table bullmq.migration in access share mode`
+  t.ok(await openTestBackend(t, { databaseUrl: url }, ['shop']))
+})
+
+t.test('a connection that falls silent at its LISTEN is given up: the worker takes jobs again', async t => {
+  const url = await emptyDb(t)
+  const target = new URL(url)
+  let silenced = 0
+  const proxy = createServer(client => {
+    const server = connect(Number(target.port), target.hostname)
+    let isSilent = false
+    client.on('data', data => {
+      if (silenced === 0 && /^LISTEN bullmq_jobs/m.test(data.toString('latin1')) && data.length < 1_000) {
+        isSilent = true
+        silenced++
+      }
+      if (!isSilent) server.write(data)
+    })
+    server.on('data', data => client.write(data))
+    for (const [one, other] of [
+      [client, server],
+      [server, client]
+    ] as const) {
+      one.on('error', () => {})
+      one.on('close', () => other.destroy())
+    }
+  }).listen(0, '127.0.0.1')
+  await once(proxy, 'listening')
+  t.teardown(() => proxy.close())
+  const through = new URL(url)
+  through.hostname = '127.0.0.1'
+  through.port = String((proxy.address() as AddressInfo).port)
+  const { well } = await service(t, through.href)
+  await until('the worker listens', () => silenced === 1)
+  await well()
+})
+
+t.test('a connection that the server ends at its very start does not end the process', async t => {
+  const real = await emptyDb(t)
+  // AuthenticationOk, ReadyForQuery and a FATAL in one packet: https://www.postgresql.org/docs/17/protocol-message-formats.html
+  const fatal = Buffer.from('SFATAL\0C57P01\0Mterminating connection\0\0')
+  const length = Buffer.alloc(4)
+  length.writeInt32BE(4 + fatal.length)
+  const welcome = Buffer.from('R\0\0\0\x08\0\0\0\0Z\0\0\0\x05IE', 'latin1')
+  const server = createServer(socket => {
+    socket.on('error', () => {})
+    socket.once('data', () => socket.end(Buffer.concat([welcome, length, fatal])))
+  }).listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  t.teardown(() => server.close())
+  let url = real
+  let move = (): void => {}
+  const backend = await openTestBackend(t, {}, ['shop'], {
+    database: {
+      url: () => url,
+      onMove: listener => {
+        move = listener
+        return () => {}
+      }
+    }
+  })
+  url = `postgres://x:x@127.0.0.1:${(server.address() as AddressInfo).port}/x`
+  move()
+  await t.rejects(backend.consumer('shop', { lockMs: 60_000, onError: () => {} }))
 })
 
 t.test('an idle service is quiet', async t => {
