@@ -12,6 +12,9 @@ interface ClientOptions extends Pick<RedisOptions, Times | Retries | 'enableOffl
   blockingTimeoutMs?: number
 }
 
+/** Without this limit, in milliseconds, a frozen Sentinel would be waited for, and the next one not asked. */
+const sentinelCommandTimeout = 500
+
 /** A client for REDIS_URL. Throws for a URL that `redisAddress` does not accept. */
 export function redisClient(
   url: string,
@@ -63,7 +66,7 @@ export function redisClient(
     ...address.options,
     ...withinLimits(limits, address.kind),
     ...(address.kind === 'sentinel'
-      ? { sentinels: address.nodes, name: address.master ?? '' }
+      ? { sentinels: address.nodes, name: address.master ?? '', sentinelCommandTimeout }
       : { host: first?.host ?? 'localhost', port: first?.port ?? 6379 })
   })
 }

@@ -1,4 +1,6 @@
 // Takes long: npm run test:long.
+import { once } from 'node:events'
+import { createServer, type AddressInfo } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { Redis } from 'ioredis'
 import t, { type Test } from 'tap'
@@ -9,6 +11,7 @@ import { QueueServerError, serverProblem } from '../../src/queue/redis.ts'
 import { blackHole } from '../support/blackhole.ts'
 import { only } from '../support/only.ts'
 import { ownRedis } from '../support/redis.ts'
+import { sentinels } from '../support/redis-group.ts'
 import { stopwatch, workedOver } from '../support/stopwatch.ts'
 import {
   downstream,
@@ -225,6 +228,17 @@ t.test('a cluster loses a slot while a worker waits for a job: jobs flow again w
   await client.call('CLUSTER', 'ADDSLOTS', slot)
   await well(120_000)
   t.ok(backend.up())
+})
+
+t.test('a Sentinel that does not answer: the next one is asked', async t => {
+  const group = await sentinels(t)
+  if (!group) return
+  const frozen = createServer(socket => socket.on('error', () => {}).resume()).listen(0, '127.0.0.1')
+  await once(frozen, 'listening')
+  t.teardown(() => frozen.close())
+  const { port } = frozen.address() as AddressInfo
+  const { well } = await service(t, group.url.replace('://', `://127.0.0.1:${port},`))
+  await well()
 })
 
 t.test('the primary becomes a replica and a primary again', async t => {
