@@ -117,10 +117,12 @@ const probe = (url: string) =>
   connect(url, {
     max: 1,
     connect_timeout: severalConnectSeconds,
+    // A host that falls silent after the handshake: the search waits for all hosts.
+    silence_timeout: 3,
     fetch_types: false,
     onnotice: () => {},
     connection: { application_name: locating, statement_timeout: 2_000 }
-  })
+  } as postgres.Options<Record<string, never>>)
 
 async function isWritable(url: string): Promise<boolean> {
   const sql = probe(url)

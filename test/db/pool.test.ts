@@ -2,7 +2,7 @@ import { once } from 'node:events'
 import net from 'node:net'
 import { TLSSocket } from 'node:tls'
 import t, { type Test } from 'tap'
-import { checkServer, isInfrastructure, openDb } from '../../src/db/pool.ts'
+import { checkServer, isInfrastructure, locatePrimary, openDb } from '../../src/db/pool.ts'
 import { only } from '../support/only.ts'
 import { testDb } from '../support/postgres.ts'
 import { key, selfSigned } from '../transport/certs.ts'
@@ -102,6 +102,24 @@ t.test(
     await new Promise(resolve => setTimeout(resolve, 50)) // its socket is closing
     t.match(await Promise.all([sql`select 3 as n`, sql`select 4 as n`]), [[{ n: 3 }], [{ n: 4 }]])
     await sql.end({ timeout: 1 })
+  }
+)
+
+t.test(
+  'the search for the primary does not wait for a host that falls silent after the handshake',
+  async t => {
+    const { url } = await testDb(t)
+    const silent = net.createServer(socket => {
+      socket.on('error', () => {})
+      // AuthenticationOk and ReadyForQuery: https://www.postgresql.org/docs/17/protocol-message-formats.html
+      socket.once('data', () => socket.write(Buffer.from('R\0\0\0\x08\0\0\0\0Z\0\0\0\x05I', 'latin1')))
+    })
+    silent.listen(0, '127.0.0.1')
+    await once(silent, 'listening')
+    t.teardown(() => silent.close())
+    const { port } = silent.address() as net.AddressInfo
+    await locatePrimary(url.replace('@', `@127.0.0.1:${port},`))
+    t.pass()
   }
 )
 
