@@ -115,7 +115,8 @@ async function main(): Promise<void> {
 async function openDatabase(config: Config, log: pino.Logger): Promise<string | undefined> {
   if (config.databaseUrl === undefined) {
     running.embedded = startEmbedded({ dataDir: config.dataDir, log })
-    const { url } = await running.embedded
+    const { url, lost } = await running.embedded
+    void lost.then(endWithoutDatabase)
     if (running.isStopping) return undefined
     await migrate(url, log)
     return url
@@ -217,6 +218,16 @@ function greet(url: string, config: Config, demoKey: DemoKey | undefined, sample
 /** The demo reads PORT from its own shell, which may not have it. */
 function demoLine(url: string): string {
   return commandLine(url === 'http://127.0.0.1:3000' ? 'demo' : `demo --url ${url}`)
+}
+
+/** Nothing would start the embedded PostgreSQL again: this process ends, and its next start recovers the data. */
+async function endWithoutDatabase(): Promise<void> {
+  if (running.isStopping) return
+  running.isStopping = true
+  console.error('ackbox: the embedded PostgreSQL was killed. No committed task is lost: start Ackbox again')
+  setTimeout(() => process.exit(1), (running.service?.stopMs ?? 0) + graceMs)
+  await stop().catch(() => {})
+  process.exit(1)
 }
 
 /** Prints one line with the remedy. A stack trace only for a bug of Ackbox. */

@@ -3,7 +3,7 @@ import { sleep } from '../runtime/repeat.ts'
 import path from 'node:path'
 import { readOrMakeSecret, runPostmaster, stopPostmaster, urlOf, type Postmaster } from './postmaster.ts'
 import { connect, DatabaseError, isInfrastructure, type Client } from '../db/pool.ts'
-import { isAlive } from './pidfile.ts'
+import { isAlive, isPostmaster } from './pidfile.ts'
 
 interface EmbeddedOptions {
   dataDir: string
@@ -14,6 +14,8 @@ export interface Embedded {
   url: string
   pid: number
   port: number
+  /** Resolves when PostgreSQL has ended without `stop`, such as by kill -9. */
+  lost: Promise<void>
   /** Ends PostgreSQL. Close your pools first. */
   stop(): Promise<void>
 }
@@ -53,13 +55,23 @@ function running(postmaster: Postmaster, dataDir: string, release: () => Promise
     } catch {} // it has ended already
   }
   process.once('exit', onExit)
+  let watch: NodeJS.Timeout | undefined
+  const lost = new Promise<void>(resolve => {
+    watch = setInterval(() => {
+      if (isPostmaster(pid, path.resolve(dataDir, 'postgres'))) return
+      clearInterval(watch)
+      resolve()
+    }, 1_000).unref()
+  })
   let stopped: Promise<void> | undefined
   return {
     url: urlOf(postmaster),
     pid,
     port,
+    lost,
     stop: () =>
       (stopped ??= (async () => {
+        clearInterval(watch)
         const stopping = stopPostmaster({ pid, dataDir })
         await release() // not before the signal: no process may adopt a PostgreSQL that is about to end
         await stopping

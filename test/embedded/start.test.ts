@@ -11,7 +11,7 @@ import postgres from 'postgres'
 import t, { type Test } from 'tap'
 import { dataFolder } from '../support/cluster.ts'
 import { only } from '../support/only.ts'
-import { plainNode } from '../support/service.ts'
+import { plainNode, start } from '../support/service.ts'
 import { stopwatch } from '../support/stopwatch.ts'
 import { until } from '../support/until.ts'
 import { borrowEmbedded } from '../../src/embedded/borrow.ts'
@@ -120,6 +120,14 @@ t.test('a service that is stopped while its PostgreSQL starts leaves none behind
   t.same(await once(child, 'close'), [0, null])
   t.notOk(fs.existsSync(pidFile), 'it ended, and in order')
   t.notMatch(Buffer.concat(said).toString(), /ackbox: |"ready"/)
+})
+
+t.test('a service whose PostgreSQL is killed ends, and says so', async t => {
+  const service = await start(t, { DATA_DIR: await dataFolder(t), PORT: '0' })
+  const pid = Number(/"pid":(\d+)/.exec(service.output())?.[1])
+  process.kill(pid, 'SIGKILL')
+  t.same(await service.exited, { code: 1, signal: null })
+  t.match(service.output(), /^ackbox: the embedded PostgreSQL was killed\./m)
 })
 
 t.test('what a first start that was killed left behind is removed', t => {
