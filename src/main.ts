@@ -224,7 +224,10 @@ function demoLine(url: string): string {
 async function endWithoutDatabase(): Promise<void> {
   if (running.isStopping) return
   running.isStopping = true
-  console.error('ackbox: the embedded PostgreSQL was killed. No committed task is lost: start Ackbox again')
+  console.error(
+    'ackbox: something else has ended the embedded PostgreSQL, perhaps the kernel for want of memory. ' +
+      'No committed task is lost: start Ackbox again'
+  )
   setTimeout(() => process.exit(1), (running.service?.stopMs ?? 0) + graceMs)
   await stop().catch(() => {})
   process.exit(1)

@@ -17,7 +17,7 @@ const unanswered = 'Query read timeout'
 /** The time limit of a clean end: the server may not answer at all. */
 const closeMs = 2000
 /** A start waits this long for the locks of a migration. Another process that migrates needs less. */
-const lockSeconds = 10
+const lockSeconds = 30
 
 /** The database of BullMQ's jobs. With several hosts the primary may move. */
 export interface QueueDatabase {
