@@ -71,10 +71,14 @@ async function perform(args: string[]): Promise<void> {
   const options = read(args)
   const stop = new AbortController()
   onStop(() => (stop.signal.aborted ? process.exit(exits.stopped) : stop.abort()))
-  const allFine = await withTable(options.from, options.query, async snapshot =>
-    options.isDryRun
-      ? await dryRun(snapshot, options.query.table, stop.signal)
-      : await copy(snapshot, options, stop.signal)
+  const allFine = await withTable(
+    options.from,
+    options.query,
+    async snapshot =>
+      options.isDryRun
+        ? await dryRun(snapshot, options.query.table, stop.signal)
+        : await copy(snapshot, options, stop.signal),
+    stop.signal
   )
   if (stop.signal.aborted) process.exitCode = exits.stopped
   else if (!allFine) process.exitCode = exits.refused

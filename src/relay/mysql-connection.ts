@@ -1,7 +1,7 @@
 // Connections to a producer's MySQL or MariaDB.
 import type { Socket } from 'node:net'
 import type * as mysql from 'mysql2/promise'
-import type { Connection, Pool, PoolConnection, RowDataPacket } from 'mysql2/promise'
+import type { Connection, Pool, RowDataPacket } from 'mysql2/promise'
 import { isMissingPackage } from '../runtime/errors.ts'
 import { withTimeout } from '../runtime/with-timeout.ts'
 import { RelayError } from './source.ts'
@@ -56,9 +56,7 @@ export async function onConnection<T>(
   const connection = await pool.getConnection()
   const ask: Ask = async <Found>(statement: string, values: unknown[] = []): Promise<Found[]> => {
     const answer = connection.query<RowDataPacket[]>(statement, values)
-    const [rows] = await (silenceMs === undefined
-      ? answer
-      : withTimeout(answer, silenceMs, () => silent(silenceMs)))
+    const [rows] = await (silenceMs === undefined ? answer : answerWithin(silenceMs, answer))
     return rows as Found[]
   }
   try {
@@ -74,7 +72,7 @@ export async function onConnection<T>(
   }
 }
 
-const socketOf = (connection: PoolConnection): Socket =>
+export const socketOf = (connection: Connection): Socket =>
   (connection as unknown as { connection: { stream: Socket } }).connection.stream
 
 class Silence extends Error {
@@ -82,9 +80,10 @@ class Silence extends Error {
 }
 
 /** Not the driver's own timeout: that begins only when the statements before it on the connection have ended. */
-function silent(ms: number): never {
-  throw new Silence(`the database has not answered for ${ms / 1_000} s`)
-}
+export const answerWithin = <T>(ms: number, answer: Promise<T>): Promise<T> =>
+  withTimeout(answer, ms, () => {
+    throw new Silence(`the database has not answered for ${ms / 1_000} s`)
+  })
 
 export const transaction = <T>(
   pool: Pool,

@@ -1,11 +1,12 @@
 // Reads the rows of a home-grown message table as tasks, in a read-only transaction.
+import type { Readable } from 'node:stream'
 import type { RowDataPacket } from 'mysql2'
 import { connect, locatePrimary } from '../db/pool.ts'
 import { problemBody } from '../runtime/errors.ts'
 import { kinds, type Columns, type Member } from './columns.ts'
-import { mysqlDriver } from './mysql-connection.ts'
+import { answerWithin, mysqlDriver, socketOf } from './mysql-connection.ts'
 import { setLocal, timeText } from './postgres.ts'
-import { RelayError, type RelayRow } from './source.ts'
+import { longestSilenceMs, RelayError, type RelayRow } from './source.ts'
 
 export interface TableQuery {
   /** A table, or any other SQL that may follow FROM. */
@@ -24,16 +25,21 @@ export interface Snapshot {
   batches: AsyncIterable<RelayRow[]>
 }
 
-/** Opens the table while `work` runs. Throws the driver's errors, and a RelayError for a URL that is not of a database. */
+/**
+ * Opens the table while `work` runs. The abort cuts the connection to MySQL: the batches end, or the result is undefined if `work` has not
+ * begun. Throws the driver's errors, and a RelayError for a URL that is not of a database.
+ */
 export async function withTable<Result>(
   url: string,
   query: TableQuery,
-  work: (snapshot: Snapshot) => Promise<Result>
-): Promise<Result> {
+  work: (snapshot: Snapshot) => Promise<Result>,
+  signal: AbortSignal,
+  silenceMs = longestSilenceMs
+): Promise<Result | undefined> {
   const scheme = URL.canParse(url) ? new URL(url).protocol : ''
   if (scheme === 'postgres:' || scheme === 'postgresql:') return await inPostgres(url, query, work)
   if (scheme === 'mysql:' || scheme === 'mariadb:')
-    return await inMysql(url.replace(/^mariadb:/, 'mysql:'), query, work)
+    return await inMysql(url.replace(/^mariadb:/, 'mysql:'), query, work, { signal, silenceMs })
   throw new RelayError('--from must be a postgres:// or mysql:// URL')
 }
 
@@ -73,24 +79,55 @@ async function inPostgres<Result>(
 async function inMysql<Result>(
   url: string,
   query: TableQuery,
-  work: (snapshot: Snapshot) => Promise<Result>
-): Promise<Result> {
+  work: (snapshot: Snapshot) => Promise<Result>,
+  { signal, silenceMs }: { signal: AbortSignal; silenceMs: number }
+): Promise<Result | undefined> {
   await mysqlDriver()
   const { createConnection } = await import('mysql2')
-  const connection = createConnection({ uri: url, connectTimeout: 5_000, jsonStrings: true, timezone: 'Z' })
-  // A lost connection fails the current statement, or else the next one.
-  connection.on('error', () => {})
+  const connection = createConnection({
+    uri: url,
+    connectTimeout: 5_000,
+    // A count, or a sort before the first row, has no limit: it may take very long. Probes notice a host that vanished, as with postgres.js.
+    keepAliveInitialDelay: 60_000,
+    jsonStrings: true,
+    timezone: 'Z'
+  })
   const session = connection.promise()
+  // A lost connection fails the statements that are awaited. The driver tells a stream nothing: the rows would neither come nor end.
+  let rows: Readable | undefined
+  connection.on('error', (err: Error) => rows?.destroy(err))
+  const leave = (): unknown => socketOf(session).destroy()
+  signal.addEventListener('abort', leave)
+  if (signal.aborted) leave()
   try {
     // While Ackbox is unreachable, nothing reads the server's data. The server must not give up after a minute.
-    await session.query("set session time_zone = '+00:00', session net_write_timeout = 3600")
-    await session.query('start transaction with consistent snapshot, read only')
+    const settings = "set session time_zone = '+00:00', session net_write_timeout = 3600"
+    await answerWithin(silenceMs, session.query(settings))
+    await answerWithin(silenceMs, session.query('start transaction with consistent snapshot, read only'))
     const { all, count } = statements(query, asMysql, '`', [unreadable(query.columns)])
     const [found] = await session.query<RowDataPacket[]>(count)
-    const rows: AsyncIterable<Found> = connection.query(all).stream({ highWaterMark: query.batch })
-    return await work({ count: Number(found[0]?.['n'] ?? 0), batches: batched(gathered(rows, query.batch)) })
+    rows = connection.query(all).stream({ highWaterMark: query.batch })
+    // The loop over the rows throws the error, also one from before its begin.
+    rows.on('error', () => {})
+    const read = batched(untilStopped(gathered(rows, query.batch), signal))
+    return await work({ count: Number(found[0]?.['n'] ?? 0), batches: read })
+  } catch (err) {
+    if (signal.aborted && rows === undefined) return undefined
+    throw err
   } finally {
+    signal.removeEventListener('abort', leave)
     connection.destroy()
+    // The driver waits until the server closes its side too.
+    leave()
+  }
+}
+
+/** The abort has cut the connection: its error is the end. */
+async function* untilStopped<T>(batches: AsyncIterable<T>, signal: AbortSignal): AsyncGenerator<T> {
+  try {
+    yield* batches
+  } catch (err) {
+    if (!signal.aborted) throw err
   }
 }
 
@@ -155,9 +192,9 @@ function statements(
   }
 }
 
-async function* gathered(rows: AsyncIterable<Found>, size: number): AsyncGenerator<Found[]> {
+async function* gathered(rows: Readable, size: number): AsyncGenerator<Found[]> {
   let batch: Found[] = []
-  for await (const row of rows) {
+  for await (const row of rows as AsyncIterable<Found>) {
     batch.push(row)
     if (batch.length < size) continue
     yield batch

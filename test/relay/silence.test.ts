@@ -93,11 +93,16 @@ t.test('postgres: a turn and an import may be longer than the transactions of ot
   const long = (): Promise<void> => new Promise(resolve => setTimeout(resolve, 600))
   const columns = { taskNo: 'task_no', messageCode: 'message_code', messageBody: 'message_body' }
   const query = { table: 'ackbox_outbox', columns, where: undefined, order: undefined, batch: 1 }
-  await withTable(from.url, query, async ({ count, batches }) => {
-    t.equal(count, 1)
-    await long()
-    for await (const rows of batches) t.match(rows, [{ taskNo: 'one' }])
-  })
+  await withTable(
+    from.url,
+    query,
+    async ({ count, batches }) => {
+      t.equal(count, 1)
+      await long()
+      for await (const rows of batches) t.match(rows, [{ taskNo: 'one' }])
+    },
+    new AbortController().signal
+  )
   const source = postgresSource(from.url, 2)
   t.teardown(() => source.close())
   const done = await source.postShare('unkeyed', 10, async () => {
