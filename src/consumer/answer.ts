@@ -166,7 +166,7 @@ function again(afterMs: number): Answer {
   return { status: 503, headers: { 'retry-after': String(seconds) }, body: '' }
 }
 
-function timer(ms: number): { passed: Promise<undefined>; stop(): void } {
+export function timer(ms: number): { passed: Promise<undefined>; stop(): void } {
   let stop = (): void => {}
   const passed = new Promise<undefined>(resolve => {
     const timeout = setTimeout(() => resolve(undefined), ms)

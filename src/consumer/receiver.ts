@@ -11,7 +11,7 @@ import {
   type PostgresJs,
   type Tx
 } from '../adapter/transaction.ts'
-import { answerer, type Once, InvalidSignature, TooOld } from './answer.ts'
+import { answerer, timer, type Once, InvalidSignature, TooOld } from './answer.ts'
 import { frameworks, type Frameworks } from './frameworks.ts'
 import { askedAbout, taskOf, type ReceivedTask } from './message.ts'
 import { prune } from './prune.ts'
@@ -53,8 +53,15 @@ export interface Receiver<Native> extends Frameworks<Native> {
     work: (task: ReceivedTask) => Promise<Result>,
     options?: OnceOptions
   ): Promise<Once<Result>>
-  /** Sends receipts until the signal aborts. Any number of processes may run it. It never rejects: errors go to `onError`. */
-  run(options?: { signal?: AbortSignal | undefined; pollMs?: number | undefined }): Promise<void>
+  /**
+   * Sends receipts until the signal aborts. Any number of processes may run it. It never rejects: errors go to `onError`. An attempt that is
+   * longer than `limitMs` (default 60,000), as when a database vanished, is given up, and the next one begins.
+   */
+  run(options?: {
+    signal?: AbortSignal | undefined
+    pollMs?: number | undefined
+    limitMs?: number | undefined
+  }): Promise<void>
   /** Deletes the rows of deliveries that Ackbox no longer sends. Once a day is enough. */
   prune(): Promise<void>
 }
@@ -142,13 +149,21 @@ export function receiver<Db extends Database<unknown> | PostgresJs>(
       await withTables(tx, () => requireTransaction(tx, 'ackbox_received in row exclusive mode'), 'consumer')
       return await handle(tx, task, work, () => receipt)
     },
-    async run({ signal = new AbortController().signal, pollMs = 1_000 } = {}) {
+    async run({ signal = new AbortController().signal, pollMs = 1_000, limitMs = 60_000 } = {}) {
       while (!signal.aborted) {
+        // Libraries wait for ever for a database that vanished. A late claim does no harm: others skip the rows that it locks or leases.
+        const limit = timer(limitMs)
         try {
-          if (await receipts.sendDue(db, { consumer, url, onError }, signal)) continue
+          const sending = receipts.sendDue(db, { consumer, url, onError }, signal)
+          const isMore = await Promise.race([sending, limit.passed])
+          if (isMore) continue
+          if (isMore === undefined)
+            throw new Error(`Sending receipts took more than ${limitMs} ms: the database may not answer`)
         } catch (err) {
           // Also for missing tables: nobody awaits `run`, and its rejection would end the process.
           onError(err, {})
+        } finally {
+          limit.stop()
         }
         await new Promise<void>(resolve => {
           const done = (): void => {
