@@ -20,11 +20,12 @@ def connect():
     if DIALECT == "postgres":
         import psycopg
 
-        return psycopg.connect(DATABASE_URL)
+        # Without a limit, a statement to a database that vanished is waited for until TCP gives up.
+        return psycopg.connect(DATABASE_URL, keepalives_idle=10, tcp_user_timeout=60_000)
     import pymysql
 
     at = urlparse(DATABASE_URL)
-    return pymysql.connect(host=at.hostname, port=at.port, user=at.username, password=at.password or "", database=at.path[1:])
+    return pymysql.connect(host=at.hostname, port=at.port, user=at.username, password=at.password or "", database=at.path[1:], read_timeout=60)
 
 
 def grant(cursor, body):
