@@ -15,15 +15,18 @@ export interface RedisConnection {
   silentSince: number
 }
 
-/** One connection, whose replies stay within `limits`. */
+/**
+ * One connection, whose replies stay within `limits`. With `silentMs` it ends if a command is unanswered and nothing arrives for that
+ * long, so none may block for longer.
+ */
 export const opener =
-  (broker: Broker, limits: ReplyLimits): Open<RedisConnection> =>
+  (broker: Broker, limits: ReplyLimits, silentMs?: number): Open<RedisConnection> =>
   async (place, signal): Promise<Live<RedisConnection>> => {
     const redis = new Redis({
       ...withinLimits(limits),
       host: place.address,
       port: place.port,
-      ...defined({ username: broker.username, password: broker.password }),
+      ...defined({ username: broker.username, password: broker.password, socketTimeout: silentMs }),
       ...(broker.tls ? { tls: { servername: place.host } } : {}),
       db: Number(broker.path || 0),
       lazyConnect: true,

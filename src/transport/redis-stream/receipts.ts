@@ -5,8 +5,8 @@ import { link } from '../connection.ts'
 import {
   receiptQueue,
   heldMost,
-  type ReadReceipts,
   type TakeReceipt,
+  type ReceiptReaderDeps,
   type ReceiptMessage,
   anyOf,
   atATime,
@@ -26,8 +26,11 @@ const restMs = 250
 /** An entry that is not acknowledged for this time is read again: its process is gone. */
 const idleMs = 60_000
 const waitMost = 1_000
-// The time after an abort for the receipts being handled.
+/** A server that hangs keeps its connections and answers nothing. No command of the reader blocks. */
+const silentMost = 10_000
+// Times after an abort: for the receipts being handled, and for everything.
 const finishMs = 500
+const closeMs = 1_000
 /** A receipt has a body and a few headers. */
 const itemsMost = 50_000
 
@@ -40,11 +43,21 @@ interface Entry {
  * Receipts from a consumer group of the stream. Both are created if they do not exist. Field `body` is the receipt, every other
  * field a header. An entry is acknowledged and deleted once it is handled. Needs Redis 6.2.
  */
-export const readReceipts: ReadReceipts = async ({ broker, guard, log }, takeReceipt, signal) => {
-  const way = link(broker, { guard, log }, opener(broker, { bytes: heldMost, items: itemsMost }))
+export async function readReceipts(
+  { broker, guard, log }: ReceiptReaderDeps,
+  takeReceipt: TakeReceipt,
+  signal: AbortSignal,
+  silentMs = silentMost
+): Promise<void> {
+  const way = link(broker, { guard, log }, opener(broker, { bytes: heldMost, items: itemsMost }, silentMs))
   const hand = inHand()
   const ask = { most: atATime }
-  await keepTaking(log, { broker: broker.name }, waitMost, signal, async onReady => {
+  const over = new AbortController()
+  // The entries of a late reply belong to this process, so a reply is waited for. A server that hangs sends none.
+  const cut = new Promise<void>(resolve => {
+    signal.addEventListener('abort', () => void sleep(closeMs, over.signal).then(resolve), { once: true })
+  })
+  const taking = keepTaking(log, { broker: broker.name }, waitMost, signal, async onReady => {
     try {
       const connection = await way.client()
       await makeGroup(connection)
@@ -64,6 +77,8 @@ export const readReceipts: ReadReceipts = async ({ broker, guard, log }, takeRec
       return outcome.kind === 'failed' ? outcome.reason : 'wrong_type: the key is not a stream'
     }
   })
+  await Promise.race([taking, cut])
+  over.abort()
   way.close()
 }
 
