@@ -13,15 +13,16 @@ import type { Guard } from '../egress/guard.ts'
 import { link, type Link } from '../connection.ts'
 import { ownDial, type Dial } from './dial.ts'
 
-const pingMs = 10_000
+const pingEveryMs = 10_000
 
 ownDial()
 
-/** The connection to a NATS broker, for sends and for receipts. */
+/** The connection to a NATS broker, for sends and for receipts. It ends when two pings, `pingMs` apart, are not answered. */
 export function natsLink(
   broker: Broker,
   deps: { guard: Guard; log: Pick<Logger, 'info' | 'warn'> },
-  messageMost: number
+  messageMost: number,
+  pingMs = pingEveryMs
 ): Link<NatsConnection> {
   return link(broker, deps, async (place, signal) => {
     // The client passes this to node:tls, although its types do not show it.

@@ -10,6 +10,7 @@ interface Dialing {
   dial(place: unknown): Promise<Socket>
   tlsFirst(place: unknown): Promise<Socket>
   startTLS(): Promise<Socket>
+  disconnect(): void
 }
 /** One connection attempt. It ends later than that of the client's transport: with the server's first PONG. */
 export interface Dial {
@@ -85,17 +86,18 @@ const trimmed = (line: Buffer): string =>
   line.toString('latin1', 0, line[line.length - 1] === 13 ? line.length - 1 : line.length)
 
 /**
- * Patches two cases for which the client has no options. A server accepts a connection and sends nothing: the client forgets the
+ * Patches three cases for which the client has no options. A server accepts a connection and sends nothing: the client forgets the
  * socket after its timeout, and each try leaves one more socket open for as long as the server keeps it. A server speaks another
- * protocol: the client prints the bytes that it cannot read, and holds everything that follows.
+ * protocol: the client prints the bytes that it cannot read, and holds everything that follows. A server hangs: after its last
+ * unanswered ping the client waits until everything is written, so for ever, and its connection never ends.
  */
 export function ownDial(): void {
   const inside = createRequire(import.meta.resolve('@nats-io/transport-node'))
   const { NodeTransport } = inside('./lib/node_transport.js') as { NodeTransport?: { prototype: Connecting } }
   const { Parser } = inside('@nats-io/nats-core/internal') as { Parser?: { prototype: Parser } }
-  const { connect, dial, tlsFirst, startTLS } = NodeTransport?.prototype ?? {}
+  const { connect, dial, tlsFirst, startTLS, disconnect } = NodeTransport?.prototype ?? {}
   const parse = Parser?.prototype.parse
-  if (!NodeTransport || !Parser || !connect || !dial || !tlsFirst || !startTLS || !parse)
+  if (!NodeTransport || !Parser || !connect || !dial || !tlsFirst || !startTLS || !disconnect || !parse)
     throw new Error('@nats-io/transport-node has changed: sockets could be left open')
 
   const watched = (socket: Socket, { dialing }: Options): Socket =>
@@ -116,6 +118,9 @@ export function ownDial(): void {
     }
     options.dialing?.signal.addEventListener('abort', giveUp, { once: true })
     await connect.call(this, place, options)
+  }
+  NodeTransport.prototype.disconnect = function () {
+    this.socket?.destroy()
   }
   Parser.prototype.parse = function (bytes) {
     const { transport } = this.dispatcher
