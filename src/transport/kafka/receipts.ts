@@ -59,6 +59,7 @@ async function took(
   onReady: () => void
 ): Promise<void> {
   const { consumer, link, forget } = open(deps, turn)
+  const out = outOfGroup(consumer)
   const done = progress()
   const over = new AbortController()
   const either = anyOf(signal, over.signal)
@@ -84,7 +85,7 @@ async function took(
     // The loser of the race may still fail later.
     taking.catch(() => {})
     committing.catch(() => {})
-    await untilAborted(signal, Promise.race([taking, committing, link.lost()]))
+    await untilAborted(signal, Promise.race([taking, committing, out, link.lost()]))
     over.abort()
     if (signal.aborted) await waitAtMost(goMs, settle(consumer, done))
   } finally {
@@ -123,6 +124,20 @@ function open(
   }
   instancesChannel.subscribe(made)
   return { consumer, link, forget: () => instancesChannel.unsubscribe(made) }
+}
+
+/**
+ * Rejects when a heartbeat or the join after it fails: the client then sends no more heartbeats, and the broker takes it from the
+ * group. Without a partition a reader would not notice.
+ */
+function outOfGroup(consumer: Consumer): Promise<never> {
+  const out = new Promise<never>((_, reject) => {
+    consumer.once('error', reject)
+    consumer.once('consumer:heartbeat:error', ({ error }) => reject(error))
+  })
+  // It may fail before it is awaited, or after.
+  out.catch(() => {})
+  return out
 }
 
 const calls = ['metadata', 'fetch', 'commit', 'listOffsets', 'listCommittedOffsets'] as const
