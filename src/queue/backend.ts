@@ -107,10 +107,7 @@ async function onPostgres(options: BackendOptions): Promise<Backend> {
     count: bull.count,
     takenBy: bull.takenBy,
     consumer: async (queue, { lockMs, onError }) => {
-      const consumer = bull.consumer(queue, lockMs, error => {
-        postgres.onError(error)
-        onError(error)
-      })
+      const consumer = bull.consumer(queue, lockMs, postgres.reconnecting(onError))
       try {
         await consumer.ready()
       } catch (error) {

@@ -81,9 +81,13 @@ export async function openPostgres({ url, onMove }: QueueDatabase, queues: numbe
   return {
     // BullMQ has its own type for pools, which pg's overloads do not quite match.
     forBullmq: pool as unknown as PgPool,
-    /** For errors of a worker. BullMQ would send each later LISTEN on the connection that gave no answer to one: the worker got no job. */
-    onError: (error: Error) => {
+    /**
+     * The listener for errors of a worker. BullMQ would send each later LISTEN on the connection that gave no answer to one: the worker
+     * got no job.
+     */
+    reconnecting: (onError: (error: Error) => void) => (error: Error) => {
       if (error.message === unanswered) reconnect()
+      onError(error)
     },
     // Only a safety net: NOTIFY wakes a worker at once. This finds jobs that a lost connection missed.
     blockSeconds: 5,
