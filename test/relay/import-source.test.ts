@@ -103,19 +103,28 @@ t.test('a full disk is an error of the file for refused rows', async t => {
   t.match(said, /^--rejected \/dev\/full cannot be written: ENOSPC.*$/m)
 })
 
+/** A MySQL that sends the first rows of an import, and the connection on which it has sent them. */
+async function begunMysql(t: Test): Promise<{ from: string; rowsOf: () => Socket | undefined }> {
+  let rowsOf: Socket | undefined
+  const from = await scriptedMysql(t, (statement, socket) => {
+    if (isCount(statement)) return counted
+    if (!isRows(statement)) return 'ok'
+    rowsOf = socket
+    return begun
+  })
+  return { from, rowsOf: () => rowsOf }
+}
+
 for (const [how, die] of Object.entries({
   closes: (socket: Socket) => socket.end(),
   resets: (socket: Socket) => socket.resetAndDestroy()
 })) {
   t.test(`a MySQL that ${how} the connection amid the rows ends the import`, async t => {
-    let rowsOf: Socket | undefined
-    const from = await scriptedMysql(t, (statement, socket) => {
-      if (isCount(statement)) return counted
-      if (!isRows(statement)) return 'ok'
-      rowsOf = socket
-      return begun
+    const { from, rowsOf } = await begunMysql(t)
+    const to = await ackbox(t, () => {
+      const socket = rowsOf()
+      if (socket) die(socket)
     })
-    const to = await ackbox(t, () => rowsOf && die(rowsOf))
     const copy = importing(t, from, '--to', to, '--batch', '10')
     t.equal(await copy.exited, 1)
     t.match(copy.lines.join('\n'), /^[12]0 of 1,000 rows: [12]0 new, .* · ended early$/m)
@@ -124,21 +133,15 @@ for (const [how, die] of Object.entries({
 }
 
 t.test('a MySQL that dies before the first row is read fails the loop over the rows', async t => {
-  let rowsOf: Socket | undefined
-  const from = await scriptedMysql(t, (statement, socket) => {
-    if (isCount(statement)) return counted
-    if (!isRows(statement)) return 'ok'
-    rowsOf = socket
-    return begun
-  })
+  const { from, rowsOf } = await begunMysql(t)
   const lost = withTable(
     from,
     // All that comes fits in: the client still reads when the connection ends.
     { ...query, batch: 100 },
     async ({ batches }) => {
-      await until('the rows are sent', () => rowsOf !== undefined)
-      rowsOf?.end()
-      await until('the client closed its side too', () => rowsOf?.closed === true)
+      await until('the rows are sent', () => rowsOf() !== undefined)
+      rowsOf()?.end()
+      await until('the client closed its side too', () => rowsOf()?.closed === true)
       for await (const _ of batches);
     },
     new AbortController().signal
