@@ -60,11 +60,12 @@ export function isAlive(pid: number): boolean {
 /** Alive, and on Linux certainly ours: the pid alone may belong to another program by now. A zombie counts as ended. */
 export function isPostmaster(pid: number, data: string): boolean {
   if (!isAlive(pid)) return false
-  if (process.platform !== 'linux') return readPidFile(data)?.pid === pid
   try {
+    if (process.platform !== 'linux') return readPidFile(data)?.pid === pid
     const words = fs.readFileSync(`/proc/${pid}/cmdline`, 'utf8').split('\0')
     return words.includes(data) && words[0]?.endsWith('postgres') === true
-  } catch {
-    return false
+  } catch (err) {
+    // Any other error, such as a lack of file descriptors, says nothing about the process, and it is alive.
+    return !['ENOENT', 'ESRCH'].includes((err as NodeJS.ErrnoException).code ?? '')
   }
 }

@@ -30,6 +30,7 @@ interface Said {
 
 const holderFile = path.join(path.dirname(fileURLToPath(import.meta.url)), '../support/holder.js')
 const program = path.join(path.dirname(holderFile), '../../src/cli/ackbox.js')
+const pidFileModule = new URL('../../src/embedded/pidfile.js', import.meta.url).href
 const root = process.getuid?.() === 0
 
 t.setTimeout(600_000) // each first start creates a whole database, and the machine may be busy
@@ -120,6 +121,18 @@ t.test('a service that is stopped while its PostgreSQL starts leaves none behind
   t.same(await once(child, 'close'), [0, null])
   t.notOk(fs.existsSync(pidFile), 'it ended, and in order')
   t.notMatch(Buffer.concat(said).toString(), /ackbox: |"ready"/)
+})
+
+t.test('a process without file descriptors does not take PostgreSQL for dead', t => {
+  const script = `
+    import fs from 'node:fs'
+    const { isPostmaster } = await import(${JSON.stringify(pidFileModule)})
+    try { for (;;) fs.openSync('/dev/null', 'r') } catch {}
+    process.exit(isPostmaster(process.pid, '/nowhere') ? 7 : 1)`
+  const limited = ['-c', 'ulimit -n 64; exec "$@"', 'sh', ...plainNode, '--input-type=module', '-e', script]
+  const { status, stderr } = spawnSync('sh', limited, { encoding: 'utf8' })
+  t.equal(status, 7, stderr)
+  t.end()
 })
 
 t.test('a service whose PostgreSQL is killed ends, and says so', async t => {
