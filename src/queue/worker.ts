@@ -83,7 +83,13 @@ async function pull(options: WorkersOptions, downstream: WorkerDownstream) {
         onError: error => trouble.failed(error)
       })
       // BullMQ waits for events of ioredis that may never come: without this limit one lost event would stop the queue for ever.
-      const taken = await withTimeout(takeUntil(consumer, signal), takeMs, () => {
+      const taking = takeUntil(consumer, signal)
+      const taken = await withTimeout(taking, takeMs, () => {
+        // The command may still wait for a server that hangs, and take a job when that is back.
+        taking.then(
+          late => late && start(late),
+          () => {}
+        )
         throw new UnansweredTakeError(`no answer to a take in ${takeMs} ms`)
       })
       trouble.succeeded()

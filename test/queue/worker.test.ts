@@ -1,5 +1,5 @@
 import t from 'tap'
-import type { Backend, JobConsumer } from '../../src/queue/backend.ts'
+import type { Backend, JobConsumer, ReceivedJob } from '../../src/queue/backend.ts'
 import { runWorkers } from '../../src/queue/worker.ts'
 import { downstream, recordingLog } from './setup.ts'
 
@@ -88,6 +88,34 @@ t.test('a take that never gets an answer does not stop its queue for ever', asyn
     lines.map(({ message, fields }) => [message, fields['reason']]),
     [['queue.failing', 'no answer to a take in 20 ms']]
   )
+})
+
+t.test('a job that a take brings after it was given up runs all the same', async t => {
+  const stop = new AbortController()
+  const { log } = recordingLog()
+  let bring: (job: ReceivedJob) => void = () => {}
+  const late: JobConsumer = {
+    ...emptyConsumer(() => {}),
+    take: () =>
+      new Promise(resolve => {
+        bring = resolve
+      })
+  }
+  const empty = emptyConsumer(() => bring({ deliveries: [['1', 1]], done: async () => {} }))
+  const consumers = [late, empty]
+  const ran: string[] = []
+  await runWorkers({
+    backend: { consumer: async () => consumers.shift() } as Partial<Backend> as Backend,
+    downstreams: [downstream('shop')],
+    run: async ({ deliveries }) => {
+      ran.push(...deliveries.map(({ taskId }) => taskId))
+      stop.abort()
+    },
+    log,
+    signal: stop.signal,
+    takeMs: 20
+  })
+  t.same(ran, ['1'])
 })
 
 t.test('a process holds no more than its rate can start within an eighth of a lease', async t => {
