@@ -48,7 +48,8 @@ export async function openPostgres({ url, onMove }: QueueDatabase, queues: numbe
     keepAlive: true,
     keepAliveInitialDelayMillis: 10_000,
     connectionTimeoutMillis: 2000,
-    query_timeout: 5000,
+    // Longer than statement_timeout, so that only a connection without an answer reaches it.
+    query_timeout: 6000,
     idleTimeoutMillis: 60_000,
     allowExitOnIdle: false
   })
@@ -113,22 +114,22 @@ async function migrate(url: string) {
   client.on('error', () => {}) // the running query rejects as well
   try {
     await client.connect()
-    if (await isCurrent(client)) return
-    // Its locks wait for every reader of the tables, such as pg_dump, and every later reader waits behind them.
+    // The locks of a migration wait for every reader of the tables, such as pg_dump, and every later reader waits behind them.
     await client.query(`set lock_timeout = '${lockSeconds}s'`)
+    if (await isCurrent(client)) return
     await runMigrations(client, schema)
   } catch (error) {
     if ((error as { code?: unknown }).code !== '55P03') throw error
     throw new QueueServerError(
-      `The tables of the queue (schema ${schema}) must be migrated, and another session has locked them for ${lockSeconds} s: ` +
-        'start again when it has ended. pg_dump is such a session'
+      `Other sessions have locked the tables of the queue (schema ${schema}) for ${lockSeconds} s: ` +
+        'start again when they have ended. pg_dump, and a process that waits for it to migrate the tables, are such sessions'
     )
   } finally {
     await client.end().catch(() => {})
   }
 }
 
-/** Reads only: a start while pg_dump runs must not wait for it. */
+/** One read: it does not wait for pg_dump. */
 async function isCurrent(client: pg.Client): Promise<boolean> {
   try {
     return (await assertSchemaCompatibility(client, schema)) >= LATEST_SCHEMA_VERSION

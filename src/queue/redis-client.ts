@@ -12,8 +12,11 @@ interface ClientOptions extends Pick<RedisOptions, Times | Retries | 'enableOffl
   blockingTimeoutMs?: number
 }
 
-/** Without this limit, in milliseconds, a frozen Sentinel would be waited for, and the next one not asked. */
-const sentinelCommandTimeout = 500
+/**
+ * Milliseconds for the connection to a Sentinel and its answer. Without a limit a frozen Sentinel would be waited for, and the next one
+ * not asked.
+ */
+const sentinelCommandTimeout = 1_000
 
 /** A client for REDIS_URL. Throws for a URL that `redisAddress` does not accept. */
 export function redisClient(

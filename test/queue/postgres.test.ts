@@ -1,3 +1,4 @@
+// Takes long: npm run test:long.
 import { once } from 'node:events'
 import { connect, createServer, type AddressInfo } from 'node:net'
 import postgres from 'postgres'
@@ -141,6 +142,19 @@ t.test('a start does not wait for a session that reads the tables of the queue, 
   await dump`begin`
   await dump`lock table bullmq.migration in access share mode`
   t.ok(await openTestBackend(t, { databaseUrl: url }, ['shop']))
+})
+
+t.test('a start that waits for locks on the tables of the queue ends with what to do', async t => {
+  const url = await emptyDb(t)
+  await openTestBackend(t, { databaseUrl: url }, [])
+  const other = postgres(url, { max: 1, onnotice: () => {} })
+  t.teardown(() => other.end())
+  await other`begin`
+  await other`lock table bullmq.migration`
+  await t.rejects(openTestBackend(t, { databaseUrl: url }, ['shop']), {
+    name: 'QueueServerError',
+    message: /schema bullmq/
+  })
 })
 
 t.test('a connection that falls silent at its LISTEN is given up: the worker takes jobs again', async t => {
