@@ -95,7 +95,17 @@ async function inMysql<Result>(
   const session = connection.promise()
   // A lost connection fails the statements that are awaited. The driver tells a stream nothing: the rows would neither come nor end.
   let rows: Readable | undefined
-  connection.on('error', (err: Error) => rows?.destroy(err))
+  let isWhole = false
+  let looking: NodeJS.Timeout | undefined
+  connection.on('error', (err: Error) => {
+    // Rows that have arrived are good. The driver hands them on when those before them are read.
+    let wasEmpty = false
+    looking ??= setInterval(() => {
+      const isEmpty = rows?.readableLength === 0
+      if (isEmpty && wasEmpty && !isWhole) rows?.destroy(err)
+      wasEmpty = isEmpty
+    }, 100)
+  })
   const leave = (): unknown => socketOf(session).destroy()
   signal.addEventListener('abort', leave)
   if (signal.aborted) leave()
@@ -106,7 +116,11 @@ async function inMysql<Result>(
     await answerWithin(silenceMs, session.query('start transaction with consistent snapshot, read only'))
     const { all, count } = statements(query, asMysql, '`', [unreadable(query.columns)])
     const [found] = await session.query<RowDataPacket[]>(count)
-    rows = connection.query(all).stream({ highWaterMark: query.batch })
+    const reading = connection.query(all)
+    reading.once('end', () => {
+      isWhole = true
+    })
+    rows = reading.stream({ highWaterMark: query.batch })
     // The loop over the rows throws the error, also one from before its begin.
     rows.on('error', () => {})
     const read = batched(untilStopped(gathered(rows, query.batch), signal))
@@ -116,6 +130,7 @@ async function inMysql<Result>(
     throw err
   } finally {
     signal.removeEventListener('abort', leave)
+    clearInterval(looking)
     connection.destroy()
     // The driver waits until the server closes its side too.
     leave()

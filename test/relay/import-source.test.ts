@@ -149,6 +149,30 @@ t.test('a MySQL that dies before the first row is read fails the loop over the r
   await t.rejects(lost, { code: 'PROTOCOL_CONNECTION_LOST' })
 })
 
+t.test('a MySQL that ends the connection behind its last row ends no import', async t => {
+  let rowsOf: Socket | undefined
+  const from = await scriptedMysql(t, (statement, socket) => {
+    if (isCount(statement)) return counted
+    if (!isRows(statement)) return 'ok'
+    rowsOf = socket
+    return { ...begun, isWhole: true }
+  })
+  let seen = 0
+  await withTable(
+    from,
+    { ...query, batch: 5 },
+    async ({ batches }) => {
+      for await (const batch of batches) {
+        seen += batch.length
+        rowsOf?.end()
+        await until('the client closed its side too', () => rowsOf?.closed === true)
+      }
+    },
+    new AbortController().signal
+  )
+  t.equal(seen, 20)
+})
+
 t.test('a MySQL that lets the import in and then is silent is away', async t => {
   const from = await scriptedMysql(t, () => 'nothing')
   const lost = withTable(from, query, async () => {}, new AbortController().signal, 200)
