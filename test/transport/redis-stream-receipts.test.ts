@@ -72,7 +72,7 @@ t.test('a server that hangs is given up, and the next host of the URL is read', 
     await client.xadd('ackbox.receipts', '*', 'body', body)
     client.disconnect()
   }
-  const { receipts, logged, end } = reader(`127.0.0.1:${first.port},127.0.0.1:${second.port}`, 1_000)
+  const { receipts, logged, end } = reader(`127.0.0.1:${first.port},127.0.0.1:${second.port}`, 5_000)
   t.teardown(end)
   await send(first.port, 'of the first')
   await until('the first is read', () => receipts.length === 1)
