@@ -57,9 +57,6 @@ export async function openPostgres({ url, onMove }: QueueDatabase, queues: numbe
   const stopFollowing = onMove(() => {
     for (const [socket, to] of sockets) if (to !== url()) socket.destroy()
   })
-  function reconnect() {
-    for (const socket of sockets.keys()) socket.destroy()
-  }
   function open(to: string) {
     const socket = new Socket()
     sockets.set(socket, to)
@@ -87,7 +84,7 @@ export async function openPostgres({ url, onMove }: QueueDatabase, queues: numbe
      * got no job.
      */
     reconnecting: (onError: (error: Error) => void) => (error: Error) => {
-      if (error.message === unanswered) reconnect()
+      if (error.message === unanswered) for (const socket of sockets.keys()) socket.destroy()
       onError(error)
     },
     // Only a safety net: NOTIFY wakes a worker at once. This finds jobs that a lost connection missed.

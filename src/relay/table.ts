@@ -98,7 +98,7 @@ async function inMysql<Result>(
   let isWhole = false
   let looking: NodeJS.Timeout | undefined
   connection.on('error', (err: Error) => {
-    // Rows that have arrived are good. The driver hands them on when those before them are read.
+    // Rows that have arrived are good. The driver hands them on when those before them are read: after two looks at none, none follows.
     let wasEmpty = false
     looking ??= setInterval(() => {
       const isEmpty = rows?.readableLength === 0

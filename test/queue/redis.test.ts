@@ -224,6 +224,7 @@ t.test('a cluster loses a slot while a worker waits for a job: jobs flow again w
   await client.call('CLUSTER', 'DELSLOTS', slot)
   await until('the cluster is down', async () => !(await isUp()))
   await t.rejects(runIdOf(url), { message: 'the cluster is down' })
+  // BullMQ connects anew in this time. Without it the test would miss the fault, and not fail.
   await sleep(4_000)
   await client.call('CLUSTER', 'ADDSLOTS', slot)
   await well(120_000)

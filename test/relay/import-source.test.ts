@@ -51,7 +51,7 @@ async function ackbox(t: Test, onPost: () => void): Promise<string> {
 
 const counted: Answer = { columns: ['n'], rows: [['1000']], isWhole: true }
 /** The first 20 of the 1,000 rows. */
-const begun: Answer = {
+const begun = {
   columns: ['taskNo', 'messageCode', 'messageBody', 'unreadable'],
   rows: Array.from({ length: 20 }, (_, index) => [`t${index}`, 'order.paid', '{}', '']),
   isWhole: false
@@ -104,13 +104,16 @@ t.test('a full disk is an error of the file for refused rows', async t => {
 })
 
 /** A MySQL that sends the first rows of an import, and the connection on which it has sent them. */
-async function begunMysql(t: Test): Promise<{ from: string; rowsOf: () => Socket | undefined }> {
+async function begunMysql(
+  t: Test,
+  rows: Answer = begun
+): Promise<{ from: string; rowsOf: () => Socket | undefined }> {
   let rowsOf: Socket | undefined
   const from = await scriptedMysql(t, (statement, socket) => {
     if (isCount(statement)) return counted
     if (!isRows(statement)) return 'ok'
     rowsOf = socket
-    return begun
+    return rows
   })
   return { from, rowsOf: () => rowsOf }
 }
@@ -150,13 +153,7 @@ t.test('a MySQL that dies before the first row is read fails the loop over the r
 })
 
 t.test('a MySQL that ends the connection behind its last row ends no import', async t => {
-  let rowsOf: Socket | undefined
-  const from = await scriptedMysql(t, (statement, socket) => {
-    if (isCount(statement)) return counted
-    if (!isRows(statement)) return 'ok'
-    rowsOf = socket
-    return { ...begun, isWhole: true }
-  })
+  const { from, rowsOf } = await begunMysql(t, { ...begun, isWhole: true })
   let seen = 0
   await withTable(
     from,
@@ -164,8 +161,8 @@ t.test('a MySQL that ends the connection behind its last row ends no import', as
     async ({ batches }) => {
       for await (const batch of batches) {
         seen += batch.length
-        rowsOf?.end()
-        await until('the client closed its side too', () => rowsOf?.closed === true)
+        rowsOf()?.end()
+        await until('the client closed its side too', () => rowsOf()?.closed === true)
       }
     },
     new AbortController().signal
