@@ -42,7 +42,7 @@ export const openBeats = (url: string): Client =>
       statement_timeout: silenceSeconds * 1_000,
       synchronous_commit: 'off'
     }
-  } as Parameters<typeof connect>[1])
+  })
 
 /** A number that no process has had. It is on disk before any claim by it, since claims commit later. */
 export async function addOwner(sql: Client, { node, isWorker, process }: OwnerFacts): Promise<number> {

@@ -2,6 +2,13 @@ import postgres from 'postgres'
 import { findPrimary, follow, hostUrls, primaryUrl } from './hosts.ts'
 import { isTlsError } from '../runtime/tls.ts'
 
+declare module 'postgres' {
+  interface Options<T extends Record<string, postgres.PostgresType>> {
+    /** By our patch: seconds after which a connection is closed whose server leaves a request unanswered, without a byte. */
+    silence_timeout?: number
+  }
+}
+
 export type Sql = postgres.Sql<{ bigint: number }>
 /** A client without types of its own. */
 export type Client = postgres.Sql
@@ -28,10 +35,10 @@ export class DatabaseError extends Error {
  * A client of postgres.js with our patch. Without the patch a lost connection can end the process, or leave a statement
  * outside of its transaction, so the process refuses to start. npm silently skips the patch if it runs no scripts.
  */
-export const connect = ((url: string, options: postgres.Options<Record<string, never>>) => {
+export const connect: typeof postgres = ((url: string, options: postgres.Options<Record<string, never>>) => {
   const sql = postgres(primaryUrl(url), options)
   follow(url, sql.options)
-  // An option of the patch. The unpatched package drops it.
+  // The unpatched package drops the option.
   if ('silence_timeout' in sql.options) return sql
   throw new DatabaseError(
     'The package postgres lacks the patch of Ackbox: npm leaves it out with --ignore-scripts. Run `npx patch-package`.'
@@ -60,7 +67,7 @@ export function openDb(url: string, options: OpenOptions): Sql {
     backoff: (retries: number) => Math.min(0.05 * 2 ** retries, 0.5) * (0.75 + Math.random() / 4),
     onnotice: () => {},
     types: { bigint: { to: 20, from: [20], parse: Number, serialize: String } },
-    // By our patch. A host that vanished (pulled cable, black hole) does not close its connections, and TCP alone notices
+    // A host that vanished (pulled cable, black hole) does not close its connections, and TCP alone notices
     // only after a quarter of an hour: until then each of them would occupy the pool.
     silence_timeout: (options.silenceMs ?? statementTimeoutMs + 5_000) / 1000,
     connection: {
@@ -78,8 +85,7 @@ export function openDb(url: string, options: OpenOptions): Sql {
       synchronous_commit: 'on'
     }
   }
-  // The types of postgres.js have neither our option nor settings that are words, and the result of the parser is `any`.
-  return connect(url, settings as unknown as postgres.Options<{ bigint: postgres.PostgresType<number> }>)
+  return connect(url, settings)
 }
 
 const ours = /^(CONNECTION_(CLOSED|ENDED|DESTROYED|CONNECT_TIMEOUT)|CONNECT_TIMEOUT)$/
@@ -122,7 +128,7 @@ const probe = (url: string) =>
     fetch_types: false,
     onnotice: () => {},
     connection: { application_name: locating, statement_timeout: 2_000 }
-  } as postgres.Options<Record<string, never>>)
+  })
 
 async function isWritable(url: string): Promise<boolean> {
   const sql = probe(url)

@@ -43,9 +43,7 @@ export function postgresSource(
       tcp_keepalives_count: 3
     }
   }
-  // By our patch: the types of postgres.js do not have it.
-  const bounded = { ...options, silence_timeout: silenceMs / 1_000 }
-  const sql = connect(url, bounded)
+  const sql = connect(url, { ...options, silence_timeout: silenceMs / 1_000 })
   return {
     async check() {
       await locatePrimary(url)
