@@ -17,7 +17,7 @@ const help = `npm test -- [file or folder…] [options]
   npm run test:long                            stories of many processes, every failpoint by every fault, upgrades: 15 s or more each
 
   --tier NAME    unit, db, system, long or interop: only the files of this tier
-  --jobs N       files at once; by default the number of processors plus one
+  --jobs N       files at once; by default the number of processors plus one, for the tier long twice the number plus one
   --list         the files, each with its tier
   --help
 
@@ -29,6 +29,9 @@ const results = path.join(root, '.tap/test-results')
 const times = path.join(root, '.tap/seconds.json')
 /** Long, as it only ends a hang: on a busy machine a file takes many times as long as alone. Interop fetches and builds servers. */
 const mostSeconds = (tier: Tier): number => (tier === 'interop' ? 2_400 : 660)
+
+/** Long tests wait for most of their time: each uses about a third of a processor. */
+const jobsOf = (tier: string | undefined): number => availableParallelism() * (tier === 'long' ? 2 : 1) + 1
 
 /** Without a name or a tier they do not run. */
 const onDemand: ReadonlySet<Tier> = new Set(['long', 'interop'])
@@ -43,7 +46,7 @@ async function main(): Promise<number> {
   const files = chosen(all, positionals, values.tier)
   if (typeof files === 'string') return refuse(files)
   if (values.list) return say(files.map(({ tier, source }) => `${tier.padEnd(6)} ${source}`).join('\n'))
-  const jobs = Number(values.jobs ?? availableParallelism() + 1)
+  const jobs = Number(values.jobs ?? jobsOf(values.tier))
   if (!Number.isInteger(jobs) || jobs < 1) return refuse(`--jobs ${values.jobs} is no number of files`)
   mkdirSync(results, { recursive: true })
   const known = timesOfLast()
