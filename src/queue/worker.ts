@@ -24,7 +24,7 @@ interface WorkersOptions {
   opened?: (downstream: string, signal: AbortSignal) => Promise<void>
   log: Logger
   signal: AbortSignal
-  /** How long a take may last: 15,000 ms, except in some tests. */
+  /** How long a take may last if the server answers: 15,000 ms, except in some tests. */
   takeMs?: number
 }
 
@@ -82,16 +82,7 @@ async function pull(options: WorkersOptions, downstream: WorkerDownstream) {
         lockMs: downstream.leaseMs + 60_000,
         onError: error => trouble.failed(error)
       })
-      // BullMQ waits for events of ioredis that may never come: without this limit one lost event would stop the queue for ever.
-      const taking = takeUntil(consumer, signal)
-      const taken = await withTimeout(taking, takeMs, () => {
-        // The command may still wait for a server that hangs, and take a job when that is back.
-        taking.then(
-          late => late && start(late),
-          () => {}
-        )
-        throw new UnansweredTakeError(`no answer to a take in ${takeMs} ms`)
-      })
+      const taken = await answerTo(takeUntil(consumer, signal), { backend, takeMs, start })
       trouble.succeeded()
       if (!taken) continue
       start(taken)
@@ -142,6 +133,38 @@ async function runOne(
   } catch (error) {
     log.error({ err: error, downstream, deliveries: deliveries.length }, 'job.failed')
   }
+}
+
+interface Patience {
+  backend: Pick<Backend, 'ping'>
+  takeMs: number
+  /** Gets a job that arrives after all. */
+  start: (late: ReceivedJob) => void
+}
+
+/**
+ * The answer to a take, however long the server is away. BullMQ waits for events of ioredis that may never come: rejects with an
+ * UnansweredTakeError if the server answers a ping, but not this take. To give up every take of an outage would fill the memory.
+ */
+async function answerTo(
+  taking: Promise<ReceivedJob | undefined>,
+  { backend, takeMs, start }: Patience
+): Promise<ReceivedJob | undefined> {
+  for (;;) {
+    const first = await withTimeout(taking, takeMs, () => Promise.race([taking, stateOf(backend, takeMs)]))
+    if (first === 'up') break
+    if (first !== 'away') return first
+  }
+  taking.then(
+    late => late && start(late),
+    () => {}
+  )
+  throw new UnansweredTakeError(`no answer to a take in ${takeMs} ms`)
+}
+
+async function stateOf(backend: Pick<Backend, 'ping'>, ms: number): Promise<'up' | 'away'> {
+  const up = backend.ping().then(() => true)
+  return (await withTimeout(up, ms, () => false).catch(() => false)) ? 'up' : 'away'
 }
 
 /** The next job. After the abort, only a job that was already being taken. */

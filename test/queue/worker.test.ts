@@ -76,7 +76,7 @@ t.test('a take that never gets an answer does not stop its queue for ever', asyn
   }
   const consumers = [dead, alive]
   await runWorkers({
-    backend: { consumer: async () => consumers.shift() } as Partial<Backend> as Backend,
+    backend: { consumer: async () => consumers.shift(), ping: async () => {} } as Partial<Backend> as Backend,
     downstreams: [downstream('shop')],
     run: async () => stop.abort(),
     log,
@@ -105,7 +105,7 @@ t.test('a job that a take brings after it was given up runs all the same', async
   const consumers = [late, empty]
   const ran: string[] = []
   await runWorkers({
-    backend: { consumer: async () => consumers.shift() } as Partial<Backend> as Backend,
+    backend: { consumer: async () => consumers.shift(), ping: async () => {} } as Partial<Backend> as Backend,
     downstreams: [downstream('shop')],
     run: async ({ deliveries }) => {
       ran.push(...deliveries.map(({ taskId }) => taskId))
@@ -117,6 +117,48 @@ t.test('a job that a take brings after it was given up runs all the same', async
   })
   t.same(ran, ['1'])
 })
+
+t.test(
+  'a take waits as long as the server is away: given up again and again it would fill the memory',
+  async t => {
+    const stop = new AbortController()
+    const { log, lines } = recordingLog()
+    let consumers = 0
+    let pings = 0
+    let answer = (): void => {}
+    const waiting: JobConsumer = {
+      ...emptyConsumer(() => {}),
+      take: () =>
+        new Promise(resolve => {
+          answer = () => resolve({ deliveries: [['1', 1]], done: async () => {} })
+        })
+    }
+    const away = async (): Promise<void> => {
+      pings++
+      // One ping gets no answer at all.
+      if (pings === 3) return new Promise(() => {})
+      if (pings === 4) answer()
+      throw new Error('the server is away')
+    }
+    await runWorkers({
+      backend: {
+        consumer: async () => {
+          consumers++
+          return waiting
+        },
+        ping: away
+      } as Partial<Backend> as Backend,
+      downstreams: [downstream('shop')],
+      run: async () => stop.abort(),
+      log,
+      signal: stop.signal,
+      takeMs: 10
+    })
+    t.equal(consumers, 1)
+    t.equal(pings, 4)
+    t.same(lines, [])
+  }
+)
 
 t.test('a process holds no more than its rate can start within an eighth of a lease', async t => {
   const held = async (perSecond: number | undefined, share?: number) => {
