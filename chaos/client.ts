@@ -5,8 +5,10 @@ import type { Try } from './history.ts'
 
 export const pause = (ms: number): Promise<void> => new Promise(resolve => setTimeout(resolve, ms))
 
-/** How long a producer waits for an answer. */
+/** How long a producer waits for its first answer. */
 export const patienceMs = 4_000
+/** Each try that got no answer doubles the time: on a starved machine tries of 4 s might never get one, and keep it busy. */
+const mostPatienceMs = 32_000
 
 export interface HttpAnswer extends Try {
   text: string
@@ -14,7 +16,12 @@ export interface HttpAnswer extends Try {
 
 export async function ask(
   url: string,
-  { method = 'GET', body, headers = {} }: { method?: string; body?: string; headers?: Record<string, string> }
+  {
+    method = 'GET',
+    body,
+    headers = {},
+    waitMs = patienceMs
+  }: { method?: string; body?: string; headers?: Record<string, string>; waitMs?: number }
 ): Promise<HttpAnswer> {
   const at = Date.now()
   try {
@@ -22,7 +29,7 @@ export async function ask(
       method,
       headers: { ...headers, ...(body !== undefined && { 'content-type': 'application/json' }) },
       ...(body !== undefined && { body }),
-      signal: AbortSignal.timeout(patienceMs)
+      signal: AbortSignal.timeout(waitMs)
     })
     const text = await answer.text()
     return { at, ms: Date.now() - at, status: answer.status, text }
@@ -50,20 +57,26 @@ async function inTurn<T>(work: () => Promise<T>): Promise<T> {
   }
 }
 
-/** Retries until the answer is clear or the signal aborts. Adds each try to `tries`. */
+/** Retries until the answer is clear or the signal aborts. Adds each try to `tries`. `once` gets the time to wait for the answer. */
 export async function askUntilClear(
-  once: () => Promise<HttpAnswer>,
+  once: (waitMs: number) => Promise<HttpAnswer>,
   tries: Try[],
   signal: AbortSignal
 ): Promise<HttpAnswer> {
+  let patience = patienceMs
   const recorded = async (): Promise<HttpAnswer> => {
-    const answer = await once()
+    const answer = await once(patience)
+    if (answer.status === 0 && answer.ms >= patience) patience = Math.min(patience * 2, mostPatienceMs)
     tries.push({ at: answer.at, ms: answer.ms, status: answer.status })
     return answer
   }
   let answer = await recorded()
-  for (let waitMs = 100; isUnclear(answer.status) && !signal.aborted; waitMs = Math.min(waitMs * 2, 1_000)) {
-    await pause(waitMs)
+  for (
+    let pauseMs = 100;
+    isUnclear(answer.status) && !signal.aborted;
+    pauseMs = Math.min(pauseMs * 2, 1_000)
+  ) {
+    await pause(pauseMs)
     const last = answer
     answer = await inTurn(() => (signal.aborted ? Promise.resolve(last) : recorded()))
   }

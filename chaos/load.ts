@@ -8,8 +8,6 @@ export interface LoadOptions {
   planned: readonly PlannedTask[]
   /** Called before a redelivery: from then on the sink answers this task well. */
   mend: (taskNo: string) => Promise<void>
-  /** Ends the wait for answers. */
-  signal: AbortSignal
   /** Ends the start of new tasks. */
   stop: AbortSignal
 }
@@ -18,13 +16,16 @@ export interface Load {
   calls: Call[]
   /** Resolves when the last task was posted, or at `stop`. */
   posted: Promise<void>
-  /** Resolves when every call has a clear answer, or after `ms` without progress. */
-  answered(ms: number, onAnswer: () => void): Promise<void>
+  /** Resolves when every call has a clear answer, or after `ms` without progress. No call is made afterwards. */
+  answered(ms: number): Promise<void>
+  /** No call is repeated any more. */
+  end(): void
 }
 
 export function startLoad(options: LoadOptions): Load {
   const calls: Call[] = []
   const open = new Set<Promise<void>>()
+  const over = new AbortController()
   const began = performance.now()
   const start = (work: Promise<void>): void => {
     const done = work.finally(() => open.delete(done))
@@ -35,22 +36,24 @@ export function startLoad(options: LoadOptions): Load {
       const waitMs = task.atMs - (performance.now() - began)
       if (waitMs > 0) await unless(options.stop, waitMs)
       if (options.stop.aborted) return
-      start(produce(options, calls, task))
+      start(produce({ ...options, signal: over.signal }, calls, task))
     }
   }
   return {
     calls,
     posted: post(),
-    async answered(ms, onAnswer) {
+    async answered(ms) {
       let least = open.size
-      for (let end = Date.now() + ms; open.size > 0 && Date.now() < end && !options.signal.aborted;) {
+      for (let end = Date.now() + ms; open.size > 0 && Date.now() < end;) {
         await Promise.race([Promise.all(open), pause(100)])
         if (open.size >= least) continue
         least = open.size
         end = Date.now() + ms
-        onAnswer()
       }
-    }
+      over.abort()
+      await Promise.all(open)
+    },
+    end: () => over.abort()
   }
 }
 
@@ -82,12 +85,16 @@ export const envelope = (task: PlannedTask, startAt: number, body = task.body): 
   return `${JSON.stringify(rest).slice(0, -1)},"messageBody":${body}}`
 }
 
-async function produce(options: LoadOptions, calls: Call[], task: PlannedTask): Promise<void> {
+async function produce(
+  options: LoadOptions & { signal: AbortSignal },
+  calls: Call[],
+  task: PlannedTask
+): Promise<void> {
   const { url, headers, signal } = options
   const startAt = Date.now() + (task.startInMs ?? 0)
   const text = envelope(task, startAt)
   const path = `/tasks/${task.taskNo}`
-  const call = async (kind: Call['kind'], once: () => Promise<HttpAnswer>): Promise<number> => {
+  const call = async (kind: Call['kind'], once: (waitMs: number) => Promise<HttpAnswer>): Promise<number> => {
     const made: Call = {
       taskNo: task.taskNo,
       kind,
@@ -101,7 +108,7 @@ async function produce(options: LoadOptions, calls: Call[], task: PlannedTask): 
     return status
   }
   const post = (kind: Call['kind'], body: string) =>
-    call(kind, () => ask(`${url}/tasks`, { method: 'POST', body, headers }))
+    call(kind, waitMs => ask(`${url}/tasks`, { method: 'POST', body, headers, waitMs }))
 
   if (task.isWrong) {
     await post('wrong', text)
@@ -116,14 +123,14 @@ async function produce(options: LoadOptions, calls: Call[], task: PlannedTask): 
   const [status] = await Promise.all([first, again()])
   if (status < 200 || status > 299) return
   // A read after the write, by any process of the service.
-  if (task.atMs % 8 === 0) await call('look', () => ask(url + path, { headers }))
+  if (task.atMs % 8 === 0) await call('look', waitMs => ask(url + path, { headers, waitMs }))
   if (task.conflictAfterMs !== undefined) {
     await pause(task.conflictAfterMs)
     await post('conflict', envelope(task, startAt, '{"n":-1,"other":true}'))
   }
   if (task.removeAfterMs !== undefined) {
     await pause(task.removeAfterMs)
-    await call('remove', () => ask(url + path, { method: 'DELETE', headers }))
+    await call('remove', waitMs => ask(url + path, { method: 'DELETE', headers, waitMs }))
   }
   if (task.redeliverAfterMs !== undefined) {
     await pause(task.redeliverAfterMs)
@@ -131,9 +138,11 @@ async function produce(options: LoadOptions, calls: Call[], task: PlannedTask): 
   }
 
   async function redeliver(): Promise<void> {
-    const answer = await askUntilClear(() => ask(url + path, { headers }), [], signal)
+    const answer = await askUntilClear(waitMs => ask(url + path, { headers, waitMs }), [], signal)
     if (answer.status !== 200 || (JSON.parse(answer.text) as { status: string }).status !== 'FAILED') return
     await options.mend(task.taskNo)
-    await call('redeliver', () => ask(`${url}${path}/redeliver`, { method: 'POST', body: '{}', headers }))
+    await call('redeliver', waitMs =>
+      ask(`${url}${path}/redeliver`, { method: 'POST', body: '{}', headers, waitMs })
+    )
   }
 }

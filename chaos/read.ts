@@ -9,7 +9,7 @@ export interface Reader {
 }
 
 async function read<T>({ url, headers, signal }: Reader, path: string): Promise<T | undefined> {
-  const answer = await askUntilClear(() => ask(url + path, { headers }), [], signal)
+  const answer = await askUntilClear(waitMs => ask(url + path, { headers, waitMs }), [], signal)
   return answer.status === 200 ? (JSON.parse(answer.text) as T) : undefined
 }
 
@@ -72,7 +72,11 @@ export async function readTasks(
   const reading = async (): Promise<void> => {
     for (let task = planned[next++]; task; task = planned[next++]) {
       const { taskNo } = task
-      const answer = await askUntilClear(() => ask(`${url}/tasks/${taskNo}`, { headers }), [], signal)
+      const answer = await askUntilClear(
+        waitMs => ask(`${url}/tasks/${taskNo}`, { headers, waitMs }),
+        [],
+        signal
+      )
       back.texts.push(answer.text)
       onRead()
       if (answer.status === 200) back.tasks.push(JSON.parse(answer.text) as SeenTask)

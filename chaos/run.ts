@@ -72,7 +72,7 @@ async function play(
   const startedAt = Date.now()
 
   progress.phase = 'load'
-  const load = startLoad({ url, headers, planned, mend: witness.mend, signal: over.signal, stop })
+  const load = startLoad({ url, headers, planned, mend: witness.mend, stop })
   const nemesis = startNemesis(cluster, plan, stop)
   const progressTimer = setInterval(() => {
     progress.posted = load.calls.filter(({ kind }) => kind === 'first').length
@@ -96,11 +96,12 @@ async function play(
       await member.start()
     }
     const patience = stop.aborted ? hurriedMs : profile.drainMs
-    // Only ends a run that hangs. Each progress restarts it, so no verdict depends on its length.
-    const giveUp = setTimeout(() => over.abort(), patience + 30_000)
-    await load.answered(patience, () => giveUp.refresh())
+    // A POST that is answered during the reading would be missing in what was read.
+    await load.answered(patience)
 
     progress.phase = 'draining'
+    // Only ends a run that hangs. Each progress restarts it, so no verdict depends on its length.
+    const giveUp = setTimeout(() => over.abort(), patience + 30_000)
     const arrived = async () => (await witness.counts()).arrivals
     await drained({ url, headers, signal: over.signal }, patience, arrived, left => {
       progress.nemesis = `${left} tasks under way`
@@ -162,6 +163,7 @@ async function play(
     }
   } finally {
     clearInterval(progressTimer)
+    load.end()
     over.abort()
     await metronome.stop()
   }

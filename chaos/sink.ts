@@ -208,10 +208,11 @@ async function send(request: IncomingMessage, arrival: Arrival, planned: Planned
     result: planned.result
   })
   await askUntilClear(
-    async () => {
+    async waitMs => {
       const answer = await ask(header(request, 'ackbox-callback-url'), {
         method: 'POST',
         body,
+        waitMs,
         headers: { 'ackbox-callback-token': planned.token === 'good' ? right : wrong }
       })
       const { at, ms, status, text } = answer

@@ -160,7 +160,7 @@ async function rest(stand: Stand, reader: Reader, stop: AbortSignal): Promise<vo
 }
 
 async function get<T>({ url, headers, signal }: Reader, path: string): Promise<T> {
-  const answer = await askUntilClear(() => ask(url + path, { headers }), [], signal)
+  const answer = await askUntilClear(waitMs => ask(url + path, { headers, waitMs }), [], signal)
   return JSON.parse(answer.text) as T
 }
 

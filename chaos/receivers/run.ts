@@ -44,7 +44,7 @@ async function play(
   const post = async (taskNo: string, points: number): Promise<void> => {
     const text = JSON.stringify({ taskNo, messageCode: 'chaos.points', messageBody: { points } })
     const { status } = await askUntilClear(
-      () => ask(`${url()}/tasks`, { method: 'POST', body: text }),
+      waitMs => ask(`${url()}/tasks`, { method: 'POST', body: text, waitMs }),
       [],
       over.signal
     )
