@@ -1,7 +1,11 @@
-// A minimal load balancer: it uses the ready backends (/readyz) in turn, and never sends a request twice.
+// A minimal load balancer: it uses the ready backends (/readyz) in turn, and never sends a request twice. A process of its own: on a busy
+// machine it would not get through the requests of this one and of the sink, and nothing would be answered any more.
+import { fork } from 'node:child_process'
 import { EventEmitter, once } from 'node:events'
 import { Agent, createServer, request } from 'node:http'
 import type { AddressInfo } from 'node:net'
+import { setPriority } from 'node:os'
+import { fileURLToPath } from 'node:url'
 import { fetch } from 'undici'
 import { pause } from './client.ts'
 
@@ -14,15 +18,41 @@ export interface Balancer {
 
 const pollMs = 100
 const silentMs = 1_000
+const file = fileURLToPath(import.meta.url)
 
 export async function balance(backends: readonly string[]): Promise<Balancer> {
+  const child = fork(file, ['balance', ...backends], { stdio: ['ignore', 2, 2, 'ipc'] })
+  try {
+    setPriority(child.pid as number, -10)
+  } catch {} // only root may
+  const [url] = (await once(child, 'message')) as [string]
+  const seen = new EventEmitter().setMaxListeners(0)
+  child.on('message', (backend: string) => seen.emit(backend))
+  return {
+    url,
+    async sees(backend) {
+      if (!backends.includes(backend)) return
+      const isSeen = once(seen, backend)
+      child.send(backend)
+      await isSeen
+    },
+    async close() {
+      if (child.exitCode !== null || child.signalCode !== null) return
+      const gone = once(child, 'exit')
+      child.kill('SIGKILL')
+      await gone
+    }
+  }
+}
+
+/** Runs until the process ends. Reports its URL, then each backend that the other side asks for as soon as it is ready. */
+async function serve(backends: readonly string[]): Promise<void> {
   const agent = new Agent({ keepAlive: true })
-  const stop = new AbortController()
   const ready = new Set<string>()
   const changed = new EventEmitter().setMaxListeners(0)
   let turn = 0
   const watch = async (backend: string): Promise<void> => {
-    while (!stop.signal.aborted) {
+    for (;;) {
       const isReady = await fetch(`${backend}/readyz`, { signal: AbortSignal.timeout(silentMs) }).then(
         async answer => {
           await answer.arrayBuffer()
@@ -37,7 +67,7 @@ export async function balance(backends: readonly string[]): Promise<Balancer> {
       await pause(pollMs)
     }
   }
-  const watching = backends.map(watch)
+  for (const backend of backends) void watch(backend)
   const server = createServer((near, answer) => {
     const all = backends.filter(one => ready.has(one))
     const backend = all[turn++ % all.length]
@@ -57,17 +87,17 @@ export async function balance(backends: readonly string[]): Promise<Balancer> {
   })
   server.listen({ port: 0, host: '127.0.0.1', backlog: 65_535 })
   await once(server, 'listening')
-  return {
-    url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
-    async sees(backend) {
-      while (backends.includes(backend) && !ready.has(backend)) await once(changed, 'ready')
-    },
-    async close() {
-      stop.abort()
-      server.closeAllConnections()
-      agent.destroy()
-      await new Promise(resolve => server.close(resolve))
-      await Promise.all(watching)
-    }
+  process.send?.(`http://127.0.0.1:${(server.address() as AddressInfo).port}`)
+  const report = async (backend: string): Promise<void> => {
+    while (!ready.has(backend)) await once(changed, 'ready')
+    process.send?.(backend)
   }
+  process.on('message', (backend: string) => void report(backend))
+}
+
+if (process.argv[1] === file && process.argv[2] === 'balance') {
+  await serve(process.argv.slice(3))
+  // Ctrl-C in a terminal reaches the whole group. The run ends this process.
+  process.on('SIGINT', () => {})
+  process.on('disconnect', () => process.exit(0))
 }
