@@ -150,21 +150,36 @@ async function answerTo(
   taking: Promise<ReceivedJob | undefined>,
   { backend, takeMs, start }: Patience
 ): Promise<ReceivedJob | undefined> {
-  for (;;) {
-    const first = await withTimeout(taking, takeMs, () => Promise.race([taking, stateOf(backend, takeMs)]))
-    if (first === 'up') break
-    if (first !== 'away') return first
+  let isOver = false
+  let timer: NodeJS.Timeout | undefined
+  // One race for a take of hours: each more would leave its reactions at `taking`.
+  const unanswered = new Promise<never>((_, reject) => {
+    const wait = (): void => {
+      timer = setTimeout(() => void look(), takeMs)
+    }
+    const look = async (): Promise<void> => {
+      const isUp = await answers(backend, takeMs)
+      if (isOver) return
+      if (!isUp) return wait()
+      taking.then(
+        late => late && start(late),
+        () => {}
+      )
+      reject(new UnansweredTakeError(`no answer to a take in ${takeMs} ms`))
+    }
+    wait()
+  })
+  try {
+    return await Promise.race([taking, unanswered])
+  } finally {
+    isOver = true
+    clearTimeout(timer)
   }
-  taking.then(
-    late => late && start(late),
-    () => {}
-  )
-  throw new UnansweredTakeError(`no answer to a take in ${takeMs} ms`)
 }
 
-async function stateOf(backend: Pick<Backend, 'ping'>, ms: number): Promise<'up' | 'away'> {
-  const up = backend.ping().then(() => true)
-  return (await withTimeout(up, ms, () => false).catch(() => false)) ? 'up' : 'away'
+async function answers(backend: Pick<Backend, 'ping'>, ms: number): Promise<boolean> {
+  const pong = backend.ping().then(() => true)
+  return withTimeout(pong, ms, () => false).catch(() => false)
 }
 
 /** The next job. After the abort, only a job that was already being taken. */
