@@ -5,7 +5,7 @@ import t, { type Test } from 'tap'
 import { connectionLimits } from '../../src/api/connections.ts'
 import { listening, order } from './fake.ts'
 
-t.setTimeout(600_000)
+t.setTimeout(2_400_000)
 
 /** The limits of a process that has enough file descriptors. */
 const usual = connectionLimits(1_000_000)

@@ -15,7 +15,7 @@ import { folder, plainNode, secret, start } from '../support/service.ts'
 import { stage } from '../support/stage.ts'
 import { until } from '../support/until.ts'
 
-t.setTimeout(600_000)
+t.setTimeout(2_400_000)
 
 const program = path.resolve(import.meta.dirname, '../../src/cli/ackbox.js')
 

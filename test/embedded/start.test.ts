@@ -33,7 +33,7 @@ const program = path.join(path.dirname(holderFile), '../../src/cli/ackbox.js')
 const pidFileModule = new URL('../../src/embedded/pidfile.js', import.meta.url).href
 const root = process.getuid?.() === 0
 
-t.setTimeout(600_000) // each first start creates a whole database, and the machine may be busy
+t.setTimeout(2_400_000) // each first start creates a whole database, and the machine may be busy
 
 t.test('the first start makes a database within seconds, the next one finds everything again', async t => {
   const dataDir = folder(t)

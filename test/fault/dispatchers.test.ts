@@ -6,7 +6,7 @@ import { eachOf, start } from '../support/service.ts'
 import { numbered, repeated, stage, statusAtLast, taken, tally } from '../support/stage.ts'
 import { until } from '../support/until.ts'
 
-t.setTimeout(600_000)
+t.setTimeout(2_400_000)
 
 t.test(
   'three dispatchers claim nothing twice and never block each other; a kill costs time only',

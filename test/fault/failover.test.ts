@@ -8,7 +8,7 @@ import { stage, statusAtLast, tally } from '../support/stage.ts'
 import { primaryAndStandby } from '../support/standby.ts'
 import { until } from '../support/until.ts'
 
-t.setTimeout(600_000)
+t.setTimeout(2_400_000)
 
 for (const how of ['killed', 'read-only'] as const)
   t.test(`the primary is ${how}: what was answered 201 is HANDLED after its standby took over`, async t => {

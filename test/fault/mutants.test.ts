@@ -6,7 +6,7 @@ import { copyChanged, type Change } from '../../chaos/mutant.ts'
 import { program } from '../support/program.ts'
 import { folder } from '../support/service.ts'
 
-t.setTimeout(600_000)
+t.setTimeout(2_400_000)
 
 const root = path.resolve(import.meta.dirname, '../../..')
 

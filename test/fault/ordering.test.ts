@@ -9,7 +9,7 @@ import { settled, start, type Process } from '../support/service.ts'
 import { numbered, stage, taken, tally } from '../support/stage.ts'
 import { until } from '../support/until.ts'
 
-t.setTimeout(900_000)
+t.setTimeout(2_400_000)
 
 const moments: Failpoint[] = [
   'accept.before_commit',

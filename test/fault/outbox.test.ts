@@ -7,7 +7,7 @@ import { call, postUntilTaken, settled, start } from '../support/service.ts'
 import { numbered, stage, tally } from '../support/stage.ts'
 import { until } from '../support/until.ts'
 
-t.setTimeout(600_000)
+t.setTimeout(2_400_000)
 t.jobs = 2
 
 const moments: { name: Failpoint; most: number }[] = [

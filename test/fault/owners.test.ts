@@ -10,7 +10,7 @@ import { numbered, stage, statusAtLast, taken, tally, type Stage } from '../supp
 import { stopwatch } from '../support/stopwatch.ts'
 import { until } from '../support/until.ts'
 
-t.setTimeout(600_000)
+t.setTimeout(2_400_000)
 
 /**
  * A delivery is taken back within 4 s of the last beat, and nothing is in front of the few here. A busy machine needs longer. The leases

@@ -5,7 +5,7 @@ import { only } from '../support/only.ts'
 import { call, postUntilTaken, settled, start } from '../support/service.ts'
 import { story } from './story.ts'
 
-t.setTimeout(600_000)
+t.setTimeout(2_400_000)
 
 t.test('a task that kills its worker every time ends FAILED within its limit and two more', async t => {
   const of = await story(t, 'redis', { way: 'plain' })

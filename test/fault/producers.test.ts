@@ -6,7 +6,7 @@ import { call, eachOf, start, untilHeard, type Process } from '../support/servic
 import { numbered, post, repeated, stage, taken, tally } from '../support/stage.ts'
 import { until } from '../support/until.ts'
 
-t.setTimeout(600_000)
+t.setTimeout(2_400_000)
 
 const counts = (statuses: number[]): Record<string, number> => {
   const counted: Record<string, number> = {}

@@ -7,7 +7,7 @@ import { call, start } from '../support/service.ts'
 import { stage, statusAtLast } from '../support/stage.ts'
 import { until } from '../support/until.ts'
 
-t.setTimeout(600_000)
+t.setTimeout(2_400_000)
 
 for (const [name, open] of [
   ['Sentinels', sentinels],

@@ -11,7 +11,7 @@ import { call, eachOf, start, untilHeard } from '../support/service.ts'
 import { numbered, post, repeated, stage, statusAtLast, taken, tally } from '../support/stage.ts'
 import { until } from '../support/until.ts'
 
-t.setTimeout(600_000)
+t.setTimeout(2_400_000)
 t.jobs = 2
 
 let round = 0

@@ -12,7 +12,7 @@ import { settled, start } from '../support/service.ts'
 import { numbered, stage, tally } from '../support/stage.ts'
 import { until } from '../support/until.ts'
 
-t.setTimeout(600_000)
+t.setTimeout(2_400_000)
 
 const bin = path.resolve(import.meta.dirname, '../../src/cli/ackbox.js')
 

@@ -8,7 +8,7 @@ import { call, eachOf, folder, postUntilTaken, start } from '../support/service.
 import { numbered, post, stage, statusAtLast, taken, tally } from '../support/stage.ts'
 import { until } from '../support/until.ts'
 
-t.setTimeout(600_000)
+t.setTimeout(2_400_000)
 t.jobs = 2
 
 t.test(

@@ -5,7 +5,7 @@ import path from 'node:path'
 import t from 'tap'
 import type { Reader } from '../../fuzz/reader.ts'
 
-t.setTimeout(600_000)
+t.setTimeout(2_400_000)
 
 const corpus = 'test/fuzz/corpus' // tap runs the tests in the folder of package.json
 const folders = readdirSync(corpus)

@@ -2,7 +2,7 @@ import t from 'tap'
 import { dataFolder } from '../support/cluster.ts'
 import { common, survives } from '../service/crash.ts'
 
-t.setTimeout(600_000)
+t.setTimeout(2_400_000)
 
 t.test(
   'kill -9 in the middle of 2,000 POSTs with receipts loses nothing, on the embedded PostgreSQL alone',

@@ -6,7 +6,7 @@ import { sampler, unaccounted } from '../support/sampler.ts'
 import { eachOf, postUntilTaken, start, type Process } from '../support/service.ts'
 import { stage, statusAtLast, tally } from '../support/stage.ts'
 
-t.setTimeout(600_000)
+t.setTimeout(2_400_000)
 
 const rounds = 6
 

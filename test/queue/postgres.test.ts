@@ -25,7 +25,7 @@ process.on('uncaughtException', error => unhandled.push(error))
 t.afterEach(() => {
   if (unhandled.length > 0) throw new AggregateError(unhandled.splice(0), 'unhandled')
 })
-t.setTimeout(600_000)
+t.setTimeout(2_400_000)
 
 async function service(t: Test, databaseUrl: string) {
   const log = recordingLog()

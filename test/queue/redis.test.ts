@@ -33,7 +33,7 @@ process.on('uncaughtException', error => unhandled.push(error))
 t.afterEach(() => {
   if (unhandled.length > 0) throw new AggregateError(unhandled.splice(0), 'unhandled')
 })
-t.setTimeout(600_000)
+t.setTimeout(2_400_000)
 
 /** A queue and its workers, connected as in a service. */
 async function service(t: Test, redisUrl: string) {

@@ -16,7 +16,7 @@ import { folder, handlersDir, start } from '../support/service.ts'
 import { stage } from '../support/stage.ts'
 import { until } from '../support/until.ts'
 
-t.setTimeout(600_000)
+t.setTimeout(2_400_000)
 
 const bin = path.resolve(import.meta.dirname, '../../src/cli/ackbox.js')
 

@@ -13,7 +13,7 @@ import { stage } from '../support/stage.ts'
 import { until } from '../support/until.ts'
 import { bin, insert, kinds, producer, relay } from './producer.ts'
 
-t.setTimeout(600_000)
+t.setTimeout(2_400_000)
 
 /** A fake Ackbox that counts the accepted tasks by taskNo. `answer` may answer a request in its place. */
 async function ackbox(t: Test, answer: (response: ServerResponse, nth: number) => boolean = () => false) {

@@ -13,7 +13,7 @@ import { numbered, stage } from '../support/stage.ts'
 import { until } from '../support/until.ts'
 import { insert, kinds, producer, relay } from './producer.ts'
 
-t.setTimeout(600_000)
+t.setTimeout(2_400_000)
 
 const nothing = (): void => {}
 const refused: RowVerdict = { kind: 'rejected', problem: '{}' }

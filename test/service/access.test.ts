@@ -16,7 +16,7 @@ import { stage, type Stage } from '../support/stage.ts'
 import { stopwatch } from '../support/stopwatch.ts'
 import { until } from '../support/until.ts'
 
-t.setTimeout(600_000)
+t.setTimeout(2_400_000)
 
 interface Answer {
   status: number

@@ -7,7 +7,7 @@ import { only } from '../support/only.ts'
 import { call, postUntilTaken, settled, start } from '../support/service.ts'
 import { stage, tally } from '../support/stage.ts'
 
-t.setTimeout(600_000)
+t.setTimeout(2_400_000)
 
 const plain = (taskNo: string, more: object = {}) => ({
   taskNo,

@@ -10,7 +10,7 @@ import { sink } from '../support/sink.ts'
 import { numbered, post, stage, taken, tally } from '../support/stage.ts'
 import { until } from '../support/until.ts'
 
-t.setTimeout(600_000)
+t.setTimeout(2_400_000)
 
 const program = path.resolve(import.meta.dirname, '../../src/cli/ackbox.js')
 

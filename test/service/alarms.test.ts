@@ -12,7 +12,7 @@ import { numbered, post, stage, tally } from '../support/stage.ts'
 import { until } from '../support/until.ts'
 import { channelUrl, vendor } from '../support/vendors.ts'
 
-t.setTimeout(600_000)
+t.setTimeout(2_400_000)
 t.jobs = 2
 
 const sum = (numbers: number[]): number => numbers.reduce((a, b) => a + b, 0)

@@ -18,7 +18,7 @@ import { ownRedis } from '../support/redis.ts'
 import { folder, launch, plainNode, start } from '../support/service.ts'
 import { until } from '../support/until.ts'
 
-t.setTimeout(600_000)
+t.setTimeout(2_400_000)
 
 const canary = (name: string): string => `canary-${name}-Zq7xW2vK9mR4tB8n`
 const secrets = {

@@ -5,7 +5,7 @@ import { testRedis } from '../support/redis.ts'
 import { secret } from '../support/service.ts'
 import { common, survives } from './crash.ts'
 
-t.setTimeout(600_000)
+t.setTimeout(2_400_000)
 
 t.test('kill -9 in the middle of 2,000 POSTs with receipts loses nothing, with BullMQ on Redis', async t => {
   const redis = await testRedis(t)

@@ -4,7 +4,7 @@ import { failedTasks, signIn } from '../support/dashboard.ts'
 import { only } from '../support/only.ts'
 import { until } from '../support/until.ts'
 
-t.setTimeout(600_000)
+t.setTimeout(2_400_000)
 
 t.test('what an operator does with single tasks, groups and downstreams', async t => {
   const on = await failedTasks(t, 3)

@@ -7,7 +7,7 @@ import { failedTasks, photograph, screenshots, signIn } from '../support/dashboa
 import { tally } from '../support/stage.ts'
 import { until } from '../support/until.ts'
 
-t.setTimeout(900_000)
+t.setTimeout(2_400_000)
 
 const evil = '<script>window.hacked=1</script><img src=x onerror="window.hacked=1">'
 

@@ -4,7 +4,7 @@ import t from 'tap'
 import { failedTasks, signIn } from '../support/dashboard.ts'
 import { until } from '../support/until.ts'
 
-t.setTimeout(600_000)
+t.setTimeout(2_400_000)
 
 t.test('what the dashboard asks before it changes something', async t => {
   const on = await failedTasks(t, 2)

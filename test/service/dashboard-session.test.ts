@@ -4,7 +4,7 @@ import t from 'tap'
 import { scopes } from '../../src/db/api-keys.ts'
 import { failedTasks, signIn } from '../support/dashboard.ts'
 
-t.setTimeout(600_000)
+t.setTimeout(2_400_000)
 
 t.test('the session of a page that stays open', async t => {
   const on = await failedTasks(t, 2)

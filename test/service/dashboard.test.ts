@@ -7,7 +7,7 @@ import { only } from '../support/only.ts'
 import { tally } from '../support/stage.ts'
 import { until } from '../support/until.ts'
 
-t.setTimeout(600_000)
+t.setTimeout(2_400_000)
 
 t.test('three in the morning: 500 FAILED are all HANDLED after at most eight clicks, with proof', async t => {
   const on = await failedTasks(t, 500)

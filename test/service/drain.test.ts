@@ -12,7 +12,7 @@ import { numbered, post, repeated, stage, taken, tally } from '../support/stage.
 import { stopwatch } from '../support/stopwatch.ts'
 import { until } from '../support/until.ts'
 
-t.setTimeout(600_000)
+t.setTimeout(2_400_000)
 t.jobs = 2
 
 const support = path.resolve(import.meta.dirname, '../support')

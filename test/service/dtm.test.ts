@@ -9,7 +9,7 @@ import type { SinkOptions } from '../support/sink.ts'
 import { stage, tally, type Stage } from '../support/stage.ts'
 import { until } from '../support/until.ts'
 
-t.setTimeout(600_000)
+t.setTimeout(2_400_000)
 
 interface World {
   on: Stage

@@ -5,7 +5,7 @@ import { start } from '../support/service.ts'
 import { post, stage } from '../support/stage.ts'
 import { until } from '../support/until.ts'
 
-t.setTimeout(600_000)
+t.setTimeout(2_400_000)
 
 /** Opens a stream of events and collects its text. */
 async function hear(url: string, key: string) {

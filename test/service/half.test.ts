@@ -9,7 +9,7 @@ import { call, settled, start, type Answer, type Process } from '../support/serv
 import { stage, type Stage } from '../support/stage.ts'
 import { until } from '../support/until.ts'
 
-t.setTimeout(600_000)
+t.setTimeout(2_400_000)
 
 async function halfStage(t: Test, answer?: Producer['answer']): Promise<{ on: Stage; shop: Producer }> {
   const on = await stage(t)

@@ -9,7 +9,7 @@ import { call, eachOf, settled, start } from '../support/service.ts'
 import { numbered, stage, taken, tally } from '../support/stage.ts'
 import { until } from '../support/until.ts'
 
-t.setTimeout(600_000)
+t.setTimeout(2_400_000)
 
 const program = path.resolve(import.meta.dirname, '../../src/cli/ackbox.js')
 

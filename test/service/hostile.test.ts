@@ -6,7 +6,7 @@ import { bad, good, naughty, uncarried } from '../json/corpus.ts'
 import { start } from '../support/service.ts'
 import { stage } from '../support/stage.ts'
 
-t.setTimeout(600_000)
+t.setTimeout(2_400_000)
 
 const headers = { 'content-type': 'application/json' }
 /** Texts that a path or a query can carry and a column cannot, or that are read as something else on the way. */

@@ -8,7 +8,7 @@ import { testDb } from '../support/postgres.ts'
 import { ownRedis } from '../support/redis.ts'
 import { call, folder, secret, start } from '../support/service.ts'
 
-t.setTimeout(600_000)
+t.setTimeout(2_400_000)
 t.jobs = 2
 
 const greets = 'the greeting shows a curl'

@@ -12,7 +12,7 @@ import { call, start, type Process } from '../support/service.ts'
 import { freePort } from '../../src/embedded/port.ts'
 import * as certs from '../transport/certs.ts'
 
-t.setTimeout(600_000)
+t.setTimeout(2_400_000)
 
 /** In the browser both names resolve to this machine: a hostile name that was rebound, and the name of a proxy before us. */
 const flags = [

@@ -10,7 +10,7 @@ import { stopwatch } from '../support/stopwatch.ts'
 import { until } from '../support/until.ts'
 
 // Each test waits most of its time for a lease to run out.
-t.setTimeout(600_000)
+t.setTimeout(2_400_000)
 t.jobs = 2
 
 /** On a busy machine a process may need seconds more than its timeout: a lease that it loses there uses a try. */

@@ -7,7 +7,7 @@ import { call, eachOf, settled, start, type Process } from '../support/service.t
 import { numbered, post, repeated, stage, taken } from '../support/stage.ts'
 import { until } from '../support/until.ts'
 
-t.setTimeout(600_000)
+t.setTimeout(2_400_000)
 
 t.test('a producer that hangs up before the answer posts again, and there is one task', async t => {
   const on = await stage(t, { patient: true })

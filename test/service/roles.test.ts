@@ -6,7 +6,7 @@ import { balancer } from '../support/balancer.ts'
 import { call, eachOf, postUntilTaken, start, type Process } from '../support/service.ts'
 import { numbered, post, repeated, stage, statusAtLast, taken, tally } from '../support/stage.ts'
 
-t.setTimeout(600_000)
+t.setTimeout(2_400_000)
 
 t.test('two of each role share the work, and the death of one of each loses nothing', async t => {
   const on = await stage(t, { redis: true, patient: true })

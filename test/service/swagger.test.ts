@@ -7,7 +7,7 @@ import { testDb } from '../support/postgres.ts'
 import { folder, secret, start } from '../support/service.ts'
 import { createKey } from '../../src/db/api-keys.ts'
 
-t.setTimeout(600_000)
+t.setTimeout(2_400_000)
 
 /** One operation of the page, used as a person does: open, fill in, execute, read the answer. */
 async function operation(page: Page, id: string) {

@@ -14,7 +14,7 @@ import { ownRedis } from '../support/redis.ts'
 import { call, folder, handlersDir, launch, secret, start } from '../support/service.ts'
 import { stopwatch } from '../support/stopwatch.ts'
 
-t.setTimeout(600_000)
+t.setTimeout(2_400_000)
 t.jobs = 3
 
 type Env = Record<string, string>

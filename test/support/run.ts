@@ -28,7 +28,7 @@ const root = path.resolve(import.meta.dirname, '../../..')
 const results = path.join(root, '.tap/test-results')
 const times = path.join(root, '.tap/seconds.json')
 /** Long, as it only ends a hang: on a busy machine a file takes many times as long as alone. Interop fetches and builds servers. */
-const mostSeconds = (tier: Tier): number => (tier === 'interop' ? 2_400 : 660)
+const mostSeconds = (tier: Tier): number => (onDemand.has(tier) ? 2_400 : 660)
 
 /** Long tests wait for most of their time: each uses about a third of a processor. */
 const jobsOf = (tier: string | undefined): number => availableParallelism() * (tier === 'long' ? 2 : 1) + 1

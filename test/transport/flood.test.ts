@@ -5,7 +5,7 @@ import { flooded } from './flooded-process.ts'
 import { floods } from './floods.ts'
 import { scriptedServer } from './scripted-server.ts'
 
-t.setTimeout(600_000)
+t.setTimeout(2_400_000)
 
 const timeoutMs = 1_500
 

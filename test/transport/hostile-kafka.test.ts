@@ -5,7 +5,7 @@ import t, { type Test } from 'tap'
 import { apis, fetched, framed, kafkaDouble, recordsOf, type Answer } from '../../fuzz/kafka-double.ts'
 import { client } from './client-process.ts'
 
-t.setTimeout(600_000)
+t.setTimeout(2_400_000)
 
 const header = (length: number): Buffer => {
   const bytes = Buffer.alloc(4)

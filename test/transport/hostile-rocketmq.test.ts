@@ -12,7 +12,7 @@ import {
 import { flood } from '../../fuzz/hostile-server.ts'
 import { client } from './client-process.ts'
 
-t.setTimeout(600_000)
+t.setTimeout(2_400_000)
 
 const rubbish: Record<string, Answer> = {
   'bytes that are no HTTP/2': () => Buffer.alloc(100, 0xff),

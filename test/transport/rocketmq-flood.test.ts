@@ -6,7 +6,7 @@ import { gzipSync } from 'node:zlib'
 import { flooded } from './flooded-process.ts'
 import { proxyOf, type ScriptedProxy } from './rocketmq-proxy.ts'
 
-t.setTimeout(600_000)
+t.setTimeout(2_400_000)
 
 /** The duration of a flood. A busy machine floods less, so the test is then less strict. */
 const readMs = 3_000

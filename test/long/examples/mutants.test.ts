@@ -6,7 +6,7 @@ import { mutated } from '../../../chaos/mutant.ts'
 import { program } from '../../support/program.ts'
 import { folder } from '../../support/service.ts'
 
-t.setTimeout(640_000)
+t.setTimeout(2_400_000)
 
 const root = path.resolve(import.meta.dirname, '../../../..')
 /** What a kill must hit by chance, it hits in one of these. */

@@ -4,7 +4,7 @@ import { conversationReader } from '../../../fuzz/conversation.ts'
 import { Finding, type FindingKind, type RunContext } from '../../../fuzz/reader.ts'
 import type { Way } from './broken.ts'
 
-t.setTimeout(600_000)
+t.setTimeout(2_400_000)
 
 const expected: Record<Exclude<Way, 'nothing'>, FindingKind> = {
   exit: 'exit',

@@ -10,7 +10,7 @@ import { catalog } from './catalog.ts'
 import { everyState } from './every-state.ts'
 import { project } from './next.ts'
 
-t.setTimeout(900_000)
+t.setTimeout(2_400_000)
 
 interface Journal {
   entries: { tag: string }[]

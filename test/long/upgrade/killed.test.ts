@@ -10,7 +10,7 @@ import { catalog } from './catalog.ts'
 import { halt } from './halt.ts'
 import { nextMigrations } from './next.ts'
 
-t.setTimeout(600_000)
+t.setTimeout(2_400_000)
 
 /** Statements before the transaction begins, and a few more; as many from its end on. */
 const edges = 16
@@ -24,6 +24,14 @@ async function described(url: string): Promise<string[]> {
   } finally {
     await sql.end()
   }
+}
+
+async function twoAtOnce(numbers: readonly number[], work: (nth: number) => Promise<void>): Promise<void> {
+  const left = [...numbers]
+  const inTurn = async (): Promise<void> => {
+    for (let nth = left.shift(); nth !== undefined; nth = left.shift()) await work(nth)
+  }
+  await Promise.all([inTurn(), inTurn()])
 }
 
 /** Statements of a whole run, from the first to the goodbye. */
@@ -60,11 +68,7 @@ t.test(
       await migrate(url)
       t.same(await described(url), wanted, `run again after statement ${nth - 1}`)
     }
-    await Promise.all(
-      [0, 1].map(async odd => {
-        for (const nth of at.filter((_, i) => i % 2 === odd)) await killedAt(nth)
-      })
-    )
+    await twoAtOnce(at, killedAt)
   }
 )
 
@@ -78,7 +82,7 @@ t.test(
     await migrate(clean, undefined, from)
     const wanted = await described(clean)
     const all = await statements(t)
-    for (let nth = 1; nth <= all; nth++) {
+    const cutAt = async (nth: number): Promise<void> => {
       const url = await emptyDb(t)
       const way = await halt(t, url, { nth, swallow: true })
       const failed = migrate(way.url, undefined, from).then(
@@ -96,6 +100,10 @@ t.test(
       await Promise.all([migrate(url, undefined, from), migrate(url, undefined, from)])
       t.same(await described(url), wanted, `run again, twice at once, after statement ${nth}`)
     }
+    await twoAtOnce(
+      Array.from({ length: all }, (_, i) => i + 1),
+      cutAt
+    )
   }
 )
 

@@ -10,7 +10,7 @@ import { until } from '../../support/until.ts'
 import { version } from '../../../src/runtime/package.ts'
 import { nextRelease } from './next.ts'
 
-t.setTimeout(600_000)
+t.setTimeout(2_400_000)
 
 t.test('an upgrade, process by process under load, loses nothing and sends nothing twice', async t => {
   const on = await stage(t, { redis: true })

@@ -6,7 +6,7 @@ import { stage, taken } from '../../support/stage.ts'
 import { everyState } from './every-state.ts'
 import { nextMigrations, nextRelease } from './next.ts'
 
-t.setTimeout(600_000)
+t.setTimeout(2_400_000)
 
 const tables = ['alarm', 'api_key', 'attempt', 'audit', 'delivery', 'downstream', 'node', 'receipt', 'task']
 
