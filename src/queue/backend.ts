@@ -107,7 +107,7 @@ async function onPostgres(options: BackendOptions): Promise<Backend> {
     count: bull.count,
     takenBy: bull.takenBy,
     consumer: async (queue, { lockMs, onError }) => {
-      const consumer = bull.consumer(queue, lockMs, postgres.reconnecting(onError))
+      const consumer = postgres.consumer(onError, listener => bull.consumer(queue, lockMs, listener))
       try {
         await consumer.ready()
       } catch (error) {

@@ -79,13 +79,24 @@ export async function openPostgres({ url, onMove }: QueueDatabase, queues: numbe
   return {
     // BullMQ has its own type for pools, which pg's overloads do not quite match.
     forBullmq: pool as unknown as PgPool,
-    /**
-     * The listener for errors of a worker. BullMQ would send each later LISTEN on the connection that gave no answer to one: the worker
-     * got no job.
-     */
-    reconnecting: (onError: (error: Error) => void) => (error: Error) => {
-      if (error.message === unanswered) for (const socket of sockets.keys()) socket.destroy()
-      onError(error)
+    /** Opens a consumer with the listener for its errors. */
+    consumer<Consumer extends { close: () => Promise<void> }>(
+      onError: (error: Error) => void,
+      open: (listener: (error: Error) => void) => Consumer
+    ): Consumer {
+      const before = new Set(pool.listeners('error'))
+      const consumer = open(error => {
+        // BullMQ would send each later LISTEN on the connection that gave no answer to one: the worker got no job.
+        if (error.message === unanswered) for (const socket of sockets.keys()) socket.destroy()
+        onError(error)
+      })
+      // BullMQ leaves a listener at its pool, and with it all of the consumer.
+      const left = pool.listeners('error').filter(listener => !before.has(listener))
+      const close = (): Promise<void> => {
+        for (const listener of left) pool.off('error', listener as () => void)
+        return consumer.close()
+      }
+      return { ...consumer, close }
     },
     // Only a safety net: NOTIFY wakes a worker at once. This finds jobs that a lost connection missed.
     blockSeconds: 5,

@@ -100,19 +100,23 @@ export function link<Client>(
   }
 
   async function within(place: { host: string; port: number }): Promise<Live<Client>> {
-    const late = new AbortController()
-    const signal = AbortSignal.any([closing.signal, late.signal])
-    const opened = allowedAddress(deps.guard, place).then(address => open({ ...place, address }, signal))
+    const over = new AbortController()
+    const cut = (): void => over.abort()
+    // Not AbortSignal.any: what it adds to `closing` stays there, try for try, as long as the process lives.
+    closing.signal.addEventListener('abort', cut)
+    const opened = allowedAddress(deps.guard, place).then(address => open({ ...place, address }, over.signal))
     // A connection that opens too late must not stay open.
-    opened.then(made => signal.aborted && made.end()).catch(() => {})
+    opened.then(made => over.signal.aborted && made.end()).catch(() => {})
     try {
       const made = await withTimeout(untilAborted(closing.signal, opened), connectMs, () => {
         throw new Failure({ kind: 'failed', reason: 'connect_timeout', address: at(place) })
       })
-      if (made) return made
-      throw shutdown()
+      if (!made) throw shutdown()
+      void made.gone.then(() => closing.signal.removeEventListener('abort', cut))
+      return made
     } catch (error) {
-      late.abort()
+      closing.signal.removeEventListener('abort', cut)
+      over.abort()
       throw error
     }
   }

@@ -1,6 +1,7 @@
 // Takes long: npm run test:long.
-import { once } from 'node:events'
+import { EventEmitter, once } from 'node:events'
 import { connect, createServer, type AddressInfo } from 'node:net'
+import pg from 'pg'
 import postgres from 'postgres'
 import t, { type Test } from 'tap'
 import { blackHole } from '../support/blackhole.ts'
@@ -217,6 +218,27 @@ t.test('a connection that the server ends at its very start does not end the pro
   url = `postgres://x:x@127.0.0.1:${(server.address() as AddressInfo).port}/x`
   move()
   await t.rejects(backend.consumer('shop', { lockMs: 60_000, onError: () => {} }))
+})
+
+t.test('a consumer that is closed leaves nothing at the pool', async t => {
+  const pools = new Set<pg.Pool>()
+  // The pool is inside of the backend.
+  t.intercept(pg.Pool.prototype, 'on', {
+    value(this: pg.Pool, ...listener: Parameters<pg.Pool['on']>) {
+      pools.add(this)
+      return EventEmitter.prototype.on.apply(this, listener)
+    }
+  })
+  const backend = await openTestBackend(t, { databaseUrl: await emptyDb(t) }, ['shop'])
+  const listeners = () => [...pools].map(pool => pool.listenerCount('error'))
+  const before = listeners()
+  t.equal(before.length, 1)
+  for (let n = 0; n < 3; n++) {
+    const consumer = await backend.consumer('shop', { lockMs: 60_000, onError: () => {} })
+    t.notSame(listeners(), before)
+    await consumer.close()
+  }
+  t.same(listeners(), before)
 })
 
 t.test('an idle service is quiet', async t => {
