@@ -97,9 +97,8 @@ export function dispatcher(deps: DispatcherDeps): Dispatcher {
       if (failures < failuresBeforeYield) return Math.min(2_000, 100 * 2 ** failures)
       // Perhaps only this process is cut off: then another dispatcher works better without it. It yields only until the database
       // answers again. Otherwise, after an outage, every dispatcher would leave the work to another one for a minute.
-      const isOther = deps.cluster.dispatchers() > 1
-      deps.log.warn({ err, failures, atMostMs: isOther ? yieldMs : 2_000 }, 'dispatcher.yielded')
-      if (isOther) {
+      if (deps.cluster.dispatchers() > 1) {
+        deps.log.warn({ err, failures, atMostMs: yieldMs }, 'dispatcher.yielded')
         yields.from = performance.now()
         yields.until = yields.from + yieldMs
       }

@@ -79,8 +79,11 @@ export function outboxAcceptor(deps: OutboxDeps): Outbox {
       failures = 0
       return waitMs
     } catch (err) {
-      if (isAway(err)) cluster.setDatabaseAway()
-      log.warn({ err }, 'outbox.failed')
+      // The loss of the database is logged once, as `database.unavailable`.
+      if (isAway(err)) {
+        cluster.setDatabaseAway()
+        log.debug({ err }, 'outbox.failed')
+      } else log.warn({ err }, 'outbox.failed')
       behind = undefined
       return Math.min(2_000, soonMs * 2 ** failures++)
     }
@@ -111,11 +114,11 @@ export function outboxAcceptor(deps: OutboxDeps): Outbox {
   return {
     async run(signal) {
       isRunning = true
-      const failed = (err: unknown) => log.warn({ err }, 'outbox.state_failed')
       const reporting = repeat(
         stateMs,
         async () => deps.metrics.outbox(await readOutboxState(sql)),
-        failed,
+        err =>
+          isAway(err) ? log.debug({ err }, 'outbox.state_failed') : log.warn({ err }, 'outbox.state_failed'),
         signal
       )
       while (!signal.aborted) await rest(await turn(true), signal)

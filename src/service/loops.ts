@@ -9,6 +9,7 @@ import { sweepAlarmSends, type AlarmSendKey } from '../db/alarm-sends.ts'
 import { sweepAlarms, type AlarmKey } from '../db/alarms.ts'
 import { primaryUrl } from '../db/hosts.ts'
 import { isInfrastructure, locatePrimary, type Sql } from '../db/pool.ts'
+import { reasonOf } from '../runtime/errors.ts'
 import { repeat, sleep } from '../runtime/repeat.ts'
 import { bulkOperations } from '../delivery/bulk-operations.ts'
 import type { Complete } from '../delivery/complete.ts'
@@ -74,6 +75,37 @@ const sentBatch = 5_000
 export const saysAway = (loop: string, err: unknown): boolean =>
   loop === 'refresh' ? isInfrastructure(err) : isAway(err)
 
+/** Logs one event when the database is away and one when it is back. Errors of the loops in between are logged at debug. */
+export function databaseOutage(cluster: Pick<Cluster, 'isDatabaseAway' | 'setDatabaseAway'>, log: Logger) {
+  let since: number | undefined
+  const began = (reason: string): void => {
+    if (since !== undefined) return
+    since = performance.now()
+    log.warn({ reason }, 'database.unavailable')
+  }
+  return {
+    failed:
+      (name: string) =>
+      (err: unknown): void => {
+        if (!saysAway(name, err)) {
+          log.warn({ err }, `${name}.failed`)
+          return
+        }
+        cluster.setDatabaseAway()
+        began(reasonOf(err))
+        log.debug({ err }, `${name}.failed`)
+      },
+    /** After a look at the cluster that has succeeded. */
+    looked(): void {
+      if (cluster.isDatabaseAway()) began('it is read-only')
+      else if (since !== undefined) {
+        log.info({ ms: Math.round(performance.now() - since) }, 'database.available')
+        since = undefined
+      }
+    }
+  }
+}
+
 /** Starts the loops. Each ends after its current turn: those of `running` when `signal` aborts, `refreshing` when `drained` does. */
 export async function startLoops(options: LoopsOptions): Promise<{
   running: Promise<void>[]
@@ -85,12 +117,8 @@ export async function startLoops(options: LoopsOptions): Promise<{
   const { alarmChannels, publicUrl, egressAllow = [] } = config
   const isDispatcher = config.roles.has('dispatcher')
   const channels = await openChannels(isDispatcher ? alarmChannels : [], { secret, publicUrl, egressAllow })
-  const failed =
-    (name: string) =>
-    (err: unknown): void => {
-      if (saysAway(name, err)) cluster.setDatabaseAway()
-      log.warn({ err }, `${name}.failed`)
-    }
+  const outage = databaseOutage(cluster, log)
+  const failed = outage.failed
   // Only this loop notices that the database is back. Without it, one slow statement while draining would turn every answer into a 503.
   let primary = primaryUrl(databaseUrl)
   const looking = repeat(
@@ -102,6 +130,7 @@ export async function startLoops(options: LoopsOptions): Promise<{
       if (now !== primary) log.warn({ from: new URL(primary).host, to: new URL(now).host }, 'database.moved')
       primary = now
       await cluster.refresh()
+      outage.looked()
       if (options.hasNews()) await presence.announce()
       // At once: deliveries have waited for this turn already. The sweep never rejects, and is not awaited.
       if (isDispatcher && !signal.aborted) void successors.sweep()

@@ -17,7 +17,7 @@ for (const how of ['killed', 'read-only'] as const)
     const pair = await primaryAndStandby(t)
     // Separate processes, so that jobs pass through BullMQ on the same PostgreSQL.
     const env = { ...on.env, DATABASE_URL: pair.url }
-    const api = await start(t, { ...env, ROLE: 'api,dispatcher' })
+    const api = await start(t, { ...env, ROLE: 'api,dispatcher', LOG_LEVEL: 'debug' })
     const worker = await start(t, { ...env, ROLE: 'worker' })
 
     const accepted: { taskNo: string; at: number; inVain: number }[] = []

@@ -1,5 +1,6 @@
 import t from 'tap'
-import { saysAway } from '../../src/service/loops.ts'
+import { databaseOutage, saysAway } from '../../src/service/loops.ts'
+import { recordingLog } from '../queue/setup.ts'
 
 t.test('a periodic statement that takes too long does not turn POSTs into 503', t => {
   const withCode = (code: string) => Object.assign(new Error('of PostgreSQL'), { code })
@@ -14,5 +15,39 @@ t.test('a periodic statement that takes too long does not turn POSTs into 503', 
   t.ok(saysAway('refresh', tooLong), 'this statement reads little')
   t.ok(saysAway('refresh', lost))
   t.notOk(saysAway('refresh', new Error('a bug')))
+  t.end()
+})
+
+t.test('an outage of the database is two lines of the log, however long it lasts', t => {
+  const { log, lines } = recordingLog()
+  let isAway = false
+  const cluster = {
+    isDatabaseAway: () => isAway,
+    setDatabaseAway: () => {
+      isAway = true
+    }
+  }
+  const outage = databaseOutage(cluster, log)
+  const seen = () => lines.splice(0).map(({ level, message }) => [level, message])
+  const lost = Object.assign(new Error('connection refused'), { code: 'ECONNREFUSED' })
+  outage.looked()
+  t.same(seen(), [])
+
+  for (let n = 0; n < 3; n++) for (const loop of ['refresh', 'alarm']) outage.failed(loop)(lost)
+  t.same(
+    seen().filter(([level]) => level !== 'debug'),
+    [['warn', 'database.unavailable']]
+  )
+  outage.failed('alarm')(new Error('a bug'))
+  t.same(seen(), [['warn', 'alarm.failed']], 'what is no outage is still a warning')
+  isAway = false
+  outage.looked()
+  outage.looked()
+  t.same(seen(), [['info', 'database.available']])
+
+  isAway = true
+  outage.looked()
+  outage.looked()
+  t.same(seen(), [['warn', 'database.unavailable']], 'it answers, and is read-only')
   t.end()
 })
