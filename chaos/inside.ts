@@ -47,12 +47,15 @@ export async function lookInside(
   return samples
 }
 
-/** Empty while the nemesis keeps the server down. */
+/**
+ * Empty while the nemesis keeps the server down. clock_timestamp is read after the snapshot was taken: if the server is stopped for seconds
+ * between now() and the snapshot, what others wrote meanwhile looks too far away.
+ */
 function sample(sql: postgres.Sql): Promise<Row[]> {
   const query = sql<Row[]>`
     select t.task_no, d.downstream, d.attempt,
       d.status = 0 and (d.next_action_at is null
-        or d.phase <> 'BLOCKED' and d.next_action_at > now() + ${farthestMs} * interval '1 ms') as orphan
+        or d.phase <> 'BLOCKED' and d.next_action_at > clock_timestamp() + ${farthestMs} * interval '1 ms') as orphan
     from delivery d join task t on t.id = d.task_id
     where d.updated_at > now() - interval '10 s' or d.status = 0`
   return query.catch((err: unknown) => {

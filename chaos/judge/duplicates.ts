@@ -45,7 +45,7 @@ export function duplicates(evidence: Evidence): Duplicates {
   return { extra, causes, unexplained }
 }
 
-/** The effects last longer than the fault: clients must reconnect, and pending answers are written first. */
+/** The effects last longer than the fault: clients must reconnect, and pending answers are written first. ms in which the machine works. */
 const afterMs = { 'postgres.': 2_000, 'redis.': 1_000 }
 
 /**
@@ -58,13 +58,14 @@ function causeOf(
   before: Arrival,
   arrival: Arrival
 ): string | Fault | undefined {
-  const { faultsIn, killOf, heldIn, connections, history } = evidence
+  const { faultsIn, killOf, heldIn, hasWorked, connections, history } = evidence
   if (!isOk(Number(before.answer))) return `answer ${before.answer}`
   const outcome = one.seen?.attempts.find(({ attempt }) => attempt === before.attempt)?.outcome
   if (outcome !== 'delivered') {
     // A delivery that waited in its queue has less than its whole timeout left, but never less than half.
     const patience = before.builtAt + timeoutMs / 2
-    if ((before.answeredAt ?? Infinity) > patience && arrival.builtAt > patience) return 'timeout'
+    const isLate = (before.answeredAt ?? Infinity) > patience || !hasWorked(before.builtAt, arrival.builtAt)
+    if (isLate && arrival.builtAt > patience) return 'timeout'
     if (sharing.includes(one.downstream)) {
       const neighbour = neighbourOf(connections.get(before.connection) ?? [], before, arrival)
       if (neighbour) return `neighbour ${neighbour.answer}`

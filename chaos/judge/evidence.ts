@@ -45,7 +45,7 @@ export interface Evidence {
   heldIn(process: string, from: number, to: number): Fault | undefined
   /** The machine worked for at least half of this time. */
   hasWorked(from: number, to: number): boolean
-  /** Faults whose window, widened by `after` ms at its end, overlaps this one. */
+  /** Faults whose window, widened at its end by `after` ms in which the machine worked, overlaps this one. */
   faultsIn(from: number, to: number, matches: (fault: Fault) => boolean, after?: number): Fault[]
   /**
    * The latest time for an event that is due at `due`: the promised time after the last fault. Only time in which the machine
@@ -114,7 +114,10 @@ export function evidenceOf(history: History): Evidence {
         ?.find(fault => /^(stop|thaw)\./.test(fault.action) && fault.from <= to && fault.mendedFrom >= from),
     hasWorked: (from, to) => to <= from || worked(from, (to - from) / 2) <= to,
     faultsIn: (from, to, matches, after = 0) =>
-      faults.filter(fault => matches(fault) && fault.from <= to && fault.to + after >= from),
+      faults.filter(
+        fault =>
+          matches(fault) && fault.from <= to && (after === 0 ? fault.to : worked(fault.to, after)) >= from
+      ),
     deadline(due) {
       let by = worked(due, rtoMs)
       for (const [from, to] of stops) if (from < by && to > due) by = Math.max(by, worked(to, rtoMs))

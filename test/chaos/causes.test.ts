@@ -265,21 +265,42 @@ t.test('who shares a connection may come again when a neighbour ended it, and on
 t.test(
   'an answer that left after the service may give up explains a second try, whenever it was read',
   async t => {
-    const unexplained = (first: Partial<Arrival>, attempts = rows(2)): number => {
+    const unexplained = (
+      first: Partial<Arrival>,
+      attempts = rows(2),
+      beats: History['beats'] = []
+    ): number => {
       const second = arrival({ at: start + 1_900, answeredAt: start + 1_910, attempt: 2 })
       const arrivals = [arrival({ at: start + 1_800, answeredAt: start + 1_850, ...first }), second]
       const tasks = [task({ attempt: 2, attempts, handledAt: iso(1_920) })]
-      return judge(history({ arrivals, tasks }), 1).counts.unexplained ?? 0
+      return judge(history({ arrivals, tasks, beats }), 1).counts.unexplained ?? 0
     }
     t.equal(unexplained({ builtAt: start + 50 }), 0, 'a busy sink read it 1.75 s after it left')
     t.equal(unexplained({}), 1, 'it was answered 50 ms after it left')
     t.equal(unexplained({ builtAt: start + 50 }, delivered(2)), 1, 'its answer was in time, says its row')
+    const inTime = { at: start + 50, answeredAt: start + 60 }
+    const beats = (ms: number) =>
+      Array.from({ length: 10 }, (_, n) => ({ at: start + 250 * n, ms, workedMs: 10 }))
+    t.equal(unexplained(inTime, rows(2), beats(25)), 0, 'its sender had no processor to read the answer')
+    t.equal(unexplained(inTime, rows(2), beats(10)), 1, 'its sender had one')
+    t.equal(unexplained(inTime, delivered(2), beats(25)), 1, 'it was read, says its row')
   }
 )
 
 /** Both attempts were answered and have their rows. The second was sent after the lease of the first ended. */
 const sentTwice = (faults: Fault[]) =>
   takenAlong({}, {}, { faults, tasks: [task({ attempt: 2, attempts: delivered(2), handledAt: iso(4_020) })] })
+
+t.test('PostgreSQL explains a second try until the machine has worked for 2 s since it is back', async t => {
+  const unexplained = (backAt: number, ms: number): number => {
+    const faults = [fault('postgres.stop', backAt - 5_000, backAt)]
+    const beats = Array.from({ length: 60 }, (_, n) => ({ at: start + backAt + 250 * n, ms, workedMs: 10 }))
+    return judge({ ...sentTwice(faults), beats }, 1).counts.unexplained ?? 0
+  }
+  t.equal(unexplained(-1_000, 10), 0)
+  t.equal(unexplained(-3_000, 10), 1, 'it is back for 3 s')
+  t.equal(unexplained(-3_000, 20), 0, 'and the machine has worked for half of them')
+})
 
 t.test('who stood still explains what another sent meanwhile, for itself alone', async t => {
   const story = (process: string, to: number) => sentTwice([fault('thaw.worker', 20, to, process)])
