@@ -67,7 +67,7 @@ function causeOf(
     const isLate = (before.answeredAt ?? Infinity) > patience || !hasWorked(before.builtAt, arrival.builtAt)
     if (isLate && arrival.builtAt > patience) return 'timeout'
     if (sharing.includes(one.downstream)) {
-      const neighbour = neighbourOf(connections.get(before.connection) ?? [], before, arrival)
+      const neighbour = neighbourOf(connections.get(before.connection) ?? [], before, arrival, hasWorked)
       if (neighbour) return `neighbour ${neighbour.answer}`
     }
   }
@@ -111,15 +111,20 @@ function causeOf(
 
 /**
  * The request that ended the connection of `before`. Requests on a shared connection end together: by a reset, or when the service
- * gives up a request that hangs or is late. A request that a busy sink reads late counts as late. An answer that was sent may then
- * still be unread.
+ * gives up a request that hangs or is late. A request that a busy sink reads late counts as late, and so does an answer that a starved
+ * sender may not have read. An answer that was sent may then still be unread.
  */
-function neighbourOf(onIt: readonly Arrival[], before: Arrival, arrival: Arrival): Arrival | undefined {
+function neighbourOf(
+  onIt: readonly Arrival[],
+  before: Arrival,
+  arrival: Arrival,
+  hasWorked: Evidence['hasWorked']
+): Arrival | undefined {
   if ((before.closedAfter ?? Infinity) > arrival.at) return undefined
-  return onIt.find(
-    ({ taskNo, answer, answeredAt, builtAt }) =>
-      taskNo !== before.taskNo &&
-      answeredAt === undefined &&
-      (['reset', 'hang', 'late'].includes(answer) || builtAt + timeoutMs / 2 < arrival.builtAt)
-  )
+  return onIt.find(({ taskNo, answer, answeredAt, builtAt }) => {
+    if (taskNo === before.taskNo) return false
+    const mayBeGivenUp = builtAt + timeoutMs / 2 < arrival.builtAt
+    if (answeredAt !== undefined) return mayBeGivenUp && !hasWorked(builtAt, arrival.builtAt)
+    return mayBeGivenUp || ['reset', 'hang', 'late'].includes(answer)
+  })
 }

@@ -257,6 +257,13 @@ t.test('who shares a connection may come again when a neighbour ended it, and on
   t.equal(unexplained('left', { answer: '200', builtAt: start - 400 }), 1, 'too soon to be given up')
   t.equal(unexplained('left', { answer: 'late', answeredAt: start + 56 }), 1, 'nobody had given it up')
   t.equal(unexplained('plain', {}), 1, 'connections for one at a time')
+  const answered = { answer: '200', answeredAt: start + 56, builtAt: start - 600 }
+  const beats = (ms: number) =>
+    Array.from({ length: 10 }, (_, n) => ({ at: start + 250 * (n - 4), ms, workedMs: 10 }))
+  const whileIt = (ms: number) =>
+    judge({ ...story('left', answered), beats: beats(ms) }, 1).counts.unexplained
+  t.equal(whileIt(25), undefined, 'its sender had no processor to read the answer')
+  t.equal(whileIt(10), 1, 'its sender had one')
   const recorded = story('left', {})
   const read = { ...recorded, tasks: [task({ downstream: 'left', attempt: 2, attempts: delivered(2) })] }
   t.equal(judge(read, 1).counts.unexplained, 1, 'its answer was read, says its row')
