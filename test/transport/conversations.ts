@@ -97,11 +97,12 @@ const answers: Record<string, (channel: number) => Buffer[]> = {
   '85.10': channel => [method(channel, 85, 11)]
 }
 
-/** Speaks RabbitMQ until the method `at`: `60.40` is basic.publish, `60.20` is basic.consume. */
-export const rabbitmq =
-  (at: string, then: (socket: Socket, channel: number) => void) =>
+type Heard = (socket: Socket, channel: number, name: string, fields: Buffer) => boolean
+
+/** Speaks RabbitMQ. `heard` gets each method, such as `60.40`, and returns whether it is answered. */
+export const rabbitmqMethods =
+  (heard: Heard) =>
   (socket: Socket): void => {
-    let over = false
     let held = Buffer.alloc(0)
     let greeted = false
     socket.on('data', (said: Buffer) => {
@@ -111,18 +112,32 @@ export const rabbitmq =
         held = held.subarray(8)
         socket.write(start)
       }
-      while (!over && greeted && held.length >= 7) {
+      while (greeted && held.length >= 7) {
         const end = 8 + held.readUInt32BE(3)
         if (held.length < end) return
         const channel = held.readUInt16BE(1)
         const name = held[0] === 1 ? `${held.readUInt16BE(7)}.${held.readUInt16BE(9)}` : ''
+        const fields = held.subarray(11, end - 1)
         held = held.subarray(end)
-        over = name === at
-        if (name === '60.20') socket.write(method(channel, 60, 21, short('tag')))
-        if (over) then(socket, channel)
-        else for (const answer of answers[name]?.(channel) ?? []) socket.write(answer)
+        if (name === '' || !heard(socket, channel, name, fields)) continue
+        for (const answer of answers[name]?.(channel) ?? []) socket.write(answer)
       }
     })
+  }
+
+/** Speaks RabbitMQ until the method `at`: `60.40` is basic.publish, `60.20` is basic.consume. */
+export const rabbitmq =
+  (at: string, then: (socket: Socket, channel: number) => void) =>
+  (socket: Socket): void => {
+    let over = false
+    const heard: Heard = (_, channel, name) => {
+      if (over) return false
+      over = name === at
+      if (name === '60.20') socket.write(method(channel, 60, 21, short('tag')))
+      if (over) then(socket, channel)
+      return !over
+    }
+    rabbitmqMethods(heard)(socket)
   }
 
 /** Classic Dubbo: `then` receives the head of the call, with its id. */

@@ -44,7 +44,7 @@ interface Lane {
 
 /** Idle channels beyond this number are closed, the least recently used first. */
 const lanesKept = 64
-/** A queue that never confirms (a quorum queue without its majority) must not fill our memory. */
+/** Queues that never confirm (quorum queues without their majority) must not fill our memory. The limit is for a connection. */
 const leftMost = 16 * 1_024 * 1_024
 /** The approximate memory of a message beside its body. */
 const overhead = 2_048
@@ -58,7 +58,13 @@ export class ChannelPool {
   readonly #connection: Connection
   /** By exchange. The key `undefined` is the channel for one message at a time. */
   readonly #lanes = new Map<string | undefined, Promise<Lane>>()
+  /** The channels that the server has not closed, also the dropped ones. */
+  readonly #notClosed = new Set<Lane>()
+  /** The sum of their `leftBytes`: of those that were not dropped, and of the dropped ones. */
+  #leftBytes = 0
+  #droppedBytes = 0
   #last: Promise<unknown> = Promise.resolve()
+  readonly #onGone: (why: Failed) => void
   #gone: Failed | undefined
   #isBlocked = false
   /** The server's size limit, once known. A larger message would close the channel of other messages. */
@@ -71,12 +77,10 @@ export class ChannelPool {
     this.address = address
     this.#unreturned = unreturned
     this.#connection = connection
+    this.#onGone = onGone
     connection.on('error', (error: unknown) => {
       // Errors of channels also arrive here if no call waits for them.
-      if (!(error instanceof Error) || error.name === 'AMQPChannelError' || this.#gone) return
-      this.#gone = brokenBy(error)
-      connection.unsafeDestroy()
-      onGone(this.#gone)
+      if (error instanceof Error && error.name !== 'AMQPChannelError') this.#end(brokenBy(error))
     })
     connection.on('connection.blocked', () => {
       this.#isBlocked = true
@@ -132,10 +136,9 @@ export class ChannelPool {
     sending.returned = false
     const leave = (): void => {
       left = held
-      lane.leftBytes += held
-      if (lane.leftBytes < leftMost && !lane.isForOne) return
-      lane.dropped = true
-      void lane.channel.close()
+      this.#count(lane, held)
+      if (lane.isForOne) this.#drop(lane)
+      else if (this.#leftBytes >= leftMost) this.#drop(this.#fullest(lane))
     }
     sending.leave = leave // not in place: docs/decisions.md, what has ended
     lane.inFlight.add(sending)
@@ -154,8 +157,40 @@ export class ChannelPool {
     } finally {
       sending.leave = undefined
       lane.inFlight.delete(sending)
-      lane.leftBytes -= left
+      this.#count(lane, -left)
     }
+  }
+
+  #count(lane: Lane, bytes: number): void {
+    lane.leftBytes += bytes
+    if (lane.dropped) this.#droppedBytes += bytes
+    else this.#leftBytes += bytes
+  }
+
+  /** The client holds the bytes of a dropped channel until the server has closed it. */
+  #drop(lane: Lane): void {
+    if (lane.dropped) return
+    if (this.#droppedBytes >= leftMost)
+      return this.#end(failed('connection_closed: the broker neither confirms nor closes channels'))
+    this.#leftBytes -= lane.leftBytes
+    this.#droppedBytes += lane.leftBytes
+    lane.dropped = true
+    void lane.channel.close()
+  }
+
+  #fullest(lane: Lane): Lane {
+    let fullest = lane
+    for (const each of this.#notClosed) {
+      if (!each.dropped && each.leftBytes > fullest.leftBytes) fullest = each
+    }
+    return fullest
+  }
+
+  #end(why: Failed): void {
+    if (this.#gone) return
+    this.#gone = why
+    this.#connection.unsafeDestroy()
+    this.#onGone(why)
   }
 
   /** Stores the server's reason: other messages of the channel only learn that it is closed. */
@@ -197,6 +232,7 @@ export class ChannelPool {
         together: 0,
         leftBytes: 0
       }
+      this.#notClosed.add(lane)
       channel.on('error', (error: unknown) => this.#heard(lane, error))
       channel.on('basic.return', message => {
         for (const each of lane.inFlight) {
@@ -205,6 +241,7 @@ export class ChannelPool {
       })
       channel.on('close', () => {
         lane.together = lane.inFlight.size
+        this.#notClosed.delete(lane)
         forget()
       })
       await channel.confirmSelect()
