@@ -70,3 +70,45 @@ t.test('a silent connection is dropped, also if no send waits for half a second'
   for (let i = 0; i < 9 && outcome.kind === 'failed'; i++) outcome = await send()
   t.match(outcome, { kind: 'delivered' })
 })
+
+t.test('a connection that answers later and later is dropped, one that is only slow is not', async t => {
+  let clock = performance.now()
+  t.capture(performance, 'now', () => clock)
+  let answer = (): void => {}
+  let came = (): void => {}
+  const server = await scriptedServer(
+    t,
+    speaksRedis(/xadd/i, socket => {
+      answer = () => socket.write('+1-1\r\n')
+      socket.on('data', () => came())
+      came()
+    })
+  )
+  const transport = open(t, `redis://127.0.0.1:${server.port}`)
+  /** Resolves when the server has the command. */
+  const send = async (timeoutMs: number) => {
+    const arrived = new Promise<void>(resolve => (came = resolve))
+    const outcome = transport.send({ stream: 'orders' }, sendContext({ raw: 'x', timeoutMs }))
+    await arrived
+    return { outcome }
+  }
+  const late = async (): Promise<void> => {
+    const { outcome } = await send(100)
+    clock += 200
+    t.match(await outcome, { kind: 'failed', reason: 'timeout' })
+  }
+  const [first, second, third] = [await send(600_000), await send(600_000), await send(600_000)]
+  clock += 29_000
+  answer()
+  t.match(await first.outcome, { kind: 'delivered' })
+  await late()
+  await send(600_000)
+  t.equal(server.taken, 1, 'nothing has waited for 30 s')
+  clock += 1_000
+  answer()
+  t.match(await second.outcome, { kind: 'delivered' })
+  await late()
+  await send(600_000)
+  t.equal(server.taken, 2)
+  if (server.taken === 2) t.match(await third.outcome, { kind: 'failed', reason: 'connection_closed' })
+})

@@ -9,8 +9,8 @@ import { defined } from '../../domain/optional-members.ts'
 export interface RedisConnection {
   redis: Redis
   address: string
-  /** Commands without an answer, also those whose sends have timed out. */
-  unanswered: number
+  /** Commands without an answer, the oldest first, also those whose sends have timed out. */
+  unanswered: Set<{ readonly sentAt: number }>
   /** The time of the last answer, or of the oldest unanswered command if that is later, by performance.now(). */
   silentSince: number
 }
@@ -59,7 +59,7 @@ export const opener =
     } finally {
       signal.removeEventListener('abort', end)
     }
-    return { client: { redis, address, unanswered: 0, silentSince: 0 }, gone, end }
+    return { client: { redis, address, unanswered: new Set(), silentSince: 0 }, gone, end }
   }
 
 const isReply = (error: unknown): error is Error =>

@@ -22,6 +22,8 @@ export interface RedisStreamRequest {
 }
 
 const silentMs = 500
+/** A Redis that keeps up, however slow, is not this late. */
+const lateMs = 30_000
 /** The limits of a reply: an id, an error, or INFO, which the client requests when it connects. */
 const replyMost = { bytes: 262_144, items: 1_024 }
 
@@ -40,8 +42,8 @@ async function add(to: Link<RedisConnection>, args: Args, flight: Flight): Promi
   try {
     connection = await to.client()
     if (flight.over) return failed('timeout')
-    const dropSilent = silentDropper(to, connection)
-    flight.cut = dropSilent
+    const drop = dropper(to, connection)
+    flight.cut = drop
     const id = await answered(connection, connection.redis.call('XADD', args))
     const { address } = connection
     if (id === null) return { kind: 'failed', reason: 'target_missing: the stream does not exist', address }
@@ -59,23 +61,29 @@ async function add(to: Link<RedisConnection>, args: Args, flight: Flight): Promi
 }
 
 async function answered<T>(connection: RedisConnection, command: Promise<T>): Promise<T> {
-  if (connection.unanswered++ === 0) connection.silentSince = performance.now()
+  const sent = { sentAt: performance.now() }
+  if (connection.unanswered.size === 0) connection.silentSince = sent.sentAt
+  connection.unanswered.add(sent)
   try {
     return await command
   } finally {
-    connection.unanswered--
+    connection.unanswered.delete(sent)
     connection.silentSince = performance.now()
   }
 }
 
 /**
  * Ends a silent connection. Redis answers in order, so all later commands wait behind it, and unsent commands must not run after
- * they were reported as failed. A send may wait shorter than `silentMs`: those before it count too.
+ * they were reported as failed. A send may wait shorter than `silentMs`: those before it count too. Ends also a late connection:
+ * the client holds each command with its body until it is answered, and a Redis that falls behind answers ever later.
  */
-function silentDropper(to: Link<RedisConnection>, connection: RedisConnection) {
+function dropper(to: Link<RedisConnection>, connection: RedisConnection) {
   return (why: string): void => {
-    const isSilent = performance.now() - connection.silentSince >= silentMs
-    if (isSilent || why === 'shutdown') to.drop(connection)
+    const now = performance.now()
+    const isSilent = now - connection.silentSince >= silentMs
+    const [oldest] = connection.unanswered
+    const isLate = oldest !== undefined && now - oldest.sentAt >= lateMs
+    if (isSilent || isLate || why === 'shutdown') to.drop(connection)
   }
 }
 
