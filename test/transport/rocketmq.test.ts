@@ -1,5 +1,5 @@
 import { createRequire } from 'node:module'
-import { createServer, type AddressInfo, type Socket } from 'node:net'
+import { connect, createServer, type AddressInfo, type Socket } from 'node:net'
 import { once } from 'node:events'
 import definition from 'rocketmq-client-nodejs/proto/apache/rocketmq/v2/definition_pb.js'
 import grpc from 'rocketmq-client-nodejs/proto/apache/rocketmq/v2/service_grpc_pb.js'
@@ -103,6 +103,24 @@ async function hungServer(t: Test): Promise<{ port: number; sockets: Socket[] }>
     for (const socket of sockets) socket.destroy()
   })
   return { port: (hung.address() as AddressInfo).port, sockets }
+}
+
+/** Another address of the proxy at `port`. */
+async function relay(t: Test, port: number): Promise<{ port: number; sockets: Socket[]; stop(): void }> {
+  const sockets: Socket[] = []
+  const server = createServer(socket => {
+    sockets.push(socket.on('error', () => {}))
+    const onward = connect(port, '127.0.0.1').on('error', () => {})
+    socket.on('close', () => onward.destroy())
+    socket.pipe(onward).pipe(socket)
+  }).listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  const stop = (): void => {
+    server.close()
+    for (const socket of sockets) socket.destroy()
+  }
+  t.teardown(stop)
+  return { port: (server.address() as AddressInfo).port, sockets, stop }
 }
 
 const embedded = guard({ allow: undefined, embedded: true, deny: [] })
@@ -305,6 +323,40 @@ t.test('trouble is said once when it begins and once when it is over, and heals 
   t.match(await send(transport), { kind: 'delivered' })
   t.match(await send(transport), { kind: 'delivered' })
   t.strictSame(said, ['broker.unavailable', 'broker.available'])
+})
+
+t.test('a proxy that the route names no more is left and forgotten', async t => {
+  let clock = performance.now()
+  t.capture(performance, 'now', () => clock)
+  const proxy = await fakeProxy(t)
+  const { sockets, ...old } = await relay(t, proxy.port)
+  const said: string[] = []
+  const transport = transportTo(t, `rocketmq://127.0.0.1:${proxy.port}`, embedded, said)
+  const moveTo = (port: number): void => {
+    proxy.advertised = { host: '127.0.0.1', port }
+    clock += 31_000
+  }
+  moveTo(old.port)
+  t.match(await send(transport), { kind: 'delivered' })
+  t.same(
+    sockets.map(socket => socket.closed),
+    [false]
+  )
+  moveTo(proxy.port)
+  for (let i = 0; i < 100 && !sockets[0]?.closed; i++) t.match(await send(transport), { kind: 'delivered' })
+  t.same(
+    sockets.map(socket => socket.closed),
+    [true]
+  )
+  old.stop()
+  const failing = { kind: 'failed', reason: 'connection_refused' }
+  moveTo(old.port)
+  t.match(await send(transport), failing)
+  moveTo(proxy.port)
+  t.match(await send(transport), { kind: 'delivered' })
+  moveTo(old.port)
+  t.match(await send(transport), failing)
+  t.same(said, ['broker.unavailable', 'broker.unavailable'], 'it is news again')
 })
 
 t.test('a server that is no proxy of RocketMQ is a failure', async t => {

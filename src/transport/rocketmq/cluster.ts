@@ -41,6 +41,8 @@ export function rocketmqCluster(
   let turn = 0
   let firstHost = 0
   const away = new Set<string>()
+  /** The addresses of the hosts and of the routes, each with the time when its last route is out of date. */
+  const named = new Map(broker.hosts.map(host => [at(host), Infinity]))
   let isClosed = false
 
   function lost(place: Place, proxy: Proxy, reason: string): void {
@@ -84,6 +86,15 @@ export function rocketmqCluster(
     return fresh
   }
 
+  /** Forgets the addresses that no route names any more: where machines come and go, there is always another one. */
+  function forgetGone({ queues, until }: Route): void {
+    for (const place of queues.flat()) named.set(at(place), Math.max(until, named.get(at(place)) ?? 0))
+    const now = performance.now()
+    for (const [address, end] of named) if (end <= now) named.delete(address)
+    for (const address of away) if (!named.has(address)) away.delete(address)
+    proxies.keepOnly(named)
+  }
+
   /** Queries the broker's hosts until one answers. Each call begins with another host, so that recovered hosts are found. */
   async function askRoute(topic: string): Promise<Route> {
     let failure: unknown
@@ -119,11 +130,13 @@ export function rocketmqCluster(
     const writable = messageQueuesList.filter(
       each => each.permission === Permission.WRITE || each.permission === Permission.READ_WRITE
     )
-    return {
+    const route = {
       queues: writable.map(each => each.broker?.endpoints?.addressesList ?? []),
       kinds: new Set(writable.flatMap(each => each.acceptMessageTypesList)),
       until: performance.now() + routeMs
     }
+    forgetGone(route)
+    return route
   }
 
   /** Sends to the first address that is available. Nothing was sent as long as no connection opened. */

@@ -100,6 +100,8 @@ export interface Proxies {
   to(place: Place): Promise<Proxy>
   /** The next call connects anew, and resolves the name again. */
   forget(place: Place, proxy: Proxy): void
+  /** Leaves all others. */
+  keepOnly(addresses: { has(address: string): boolean }): void
   close(): void
 }
 
@@ -124,6 +126,13 @@ export function proxiesOf(guard: Guard, broker: Broker, most = answerBytes): Pro
       if (proxy.left || isConnecting(proxy)) return
       proxies.delete(at(place))
       leave(proxy)
+    },
+    keepOnly(addresses) {
+      for (const [address, proxy] of proxies) {
+        if (addresses.has(address)) continue
+        proxies.delete(address)
+        proxy.then(leave, () => {})
+      }
     },
     close() {
       isClosed = true
