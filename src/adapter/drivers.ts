@@ -149,8 +149,8 @@ function inTurn<Native>(connection: object | undefined, begin: Begin<Native>): B
   if (connection === undefined) return begin
   return async work => {
     const turn: Turn = { connection, isOpen: true, around: current.getStore() }
-    for (let { around } = turn; around; { around } = around)
-      if (around.isOpen && around.connection === connection)
+    for (let around = openAround(turn); around; around = openAround(around))
+      if (around.connection === connection)
         throw new AdapterError(
           'This is one connection, and the transaction that this work runs in has it. Pass a pool in its place.'
         )
@@ -160,20 +160,27 @@ function inTurn<Native>(connection: object | undefined, begin: Begin<Native>): B
       .finally(() => {
         turn.isOpen = false
       })
-    latest.set(
-      connection,
-      own.catch(() => {})
-    )
+    const end = own
+      .catch(() => {})
+      .then(() => {
+        if (latest.get(connection) === end) latest.delete(connection)
+      })
+    latest.set(connection, end)
     return await own
   }
 }
-/** The latest transaction of each single connection. It never rejects. */
+/** The latest transaction of each single connection. It never rejects. One that has ended would keep the turn that started it. */
 const latest = new WeakMap<object, Promise<unknown>>()
 /** A transaction on a single connection, and the one that its work runs in. */
 interface Turn {
   connection: object
   isOpen: boolean
   around: Turn | undefined
+}
+/** The nearest open turn around this one. Closed ones are left out from then on: works that start each other would keep them for ever. */
+function openAround(turn: Turn): Turn | undefined {
+  while (turn.around && !turn.around.isOpen) turn.around = turn.around.around
+  return turn.around
 }
 /** A transaction that waits for its own end would wait for ever. What a work has started, such as a timer, keeps it after that end. */
 const current = new AsyncLocalStorage<Turn>()

@@ -1,4 +1,6 @@
 // A receiver whose database is one connection and no pool: its transactions come one after the other.
+import { setFlagsFromString } from 'node:v8'
+import { runInNewContext } from 'node:vm'
 import mysql from 'mysql2/promise'
 import pg from 'pg'
 import t, { type Test } from 'tap'
@@ -25,6 +27,42 @@ t.test('MariaDB', async t => {
   const second = await mysql.createConnection(bank.url)
   for (const one of [connection, second]) t.teardown(() => one.end())
   await stories(t, bank, () => fromMysql2(connection), fromMysql2(second))
+})
+
+const idle = () => ({ query: async () => ({ rows: [] }) })
+
+t.test('a work that starts the next one leaves nothing of itself to it', async t => {
+  setFlagsFromString('--expose-gc')
+  const collect = runInNewContext('gc') as () => void
+  const ways: [string, (step: () => void, ended: Promise<unknown>) => void][] = [
+    ['after its own end', (step, ended) => void ended.then(step)],
+    ['before its own end', step => step()]
+  ]
+  for (const [name, start] of ways) {
+    const [last, gate] = [door(), door()]
+    const clients: WeakRef<object>[] = []
+    const step = (): void => {
+      const client = idle()
+      clients.push(new WeakRef(client))
+      const ended = door()
+      const work = async (): Promise<void> => {
+        if (clients.length < 100) return start(step, ended.opened)
+        last.open()
+        await gate.opened
+      }
+      void fromPg(client)
+        .begin(work)
+        .then(() => ended.open())
+    }
+    step()
+    await last.opened
+    // A WeakRef keeps its object until the end of the task in which it was made.
+    await new Promise(setImmediate)
+    collect()
+    const kept = clients.filter(client => client.deref()).length
+    t.ok(kept < 10, `${name}: ${kept} of 100 clients are kept`)
+    gate.open()
+  }
 })
 
 async function stories(
@@ -84,6 +122,16 @@ async function stories(
     await t.rejects(
       db.begin(() => another.begin(() => db.begin(async () => {}))),
       { name: 'AdapterError', message: /Pass a pool/ }
+    )
+    const ended = door()
+    await t.rejects(
+      db.begin(async () => {
+        const later = await another.begin(async () => [ended.opened.then(() => db.begin(async () => {}))])
+        ended.open()
+        await later[0]
+      }),
+      { name: 'AdapterError', message: /Pass a pool/ },
+      'nor by what a work inside of it has left behind'
     )
   })
 
