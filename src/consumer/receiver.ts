@@ -55,7 +55,7 @@ export interface Receiver<Native> extends Frameworks<Native> {
   ): Promise<Once<Result>>
   /**
    * Sends receipts until the signal aborts. Any number of processes may run it. It never rejects: errors go to `onError`. An attempt that is
-   * longer than `limitMs` (default 60,000), as when a database vanished, is given up, and the next one begins.
+   * longer than `limitMs` (default 60,000), as when a database vanished, is given up, and the next one begins unless three such are pending.
    */
   run(options?: {
     signal?: AbortSignal | undefined
@@ -66,6 +66,8 @@ export interface Receiver<Native> extends Frameworks<Native> {
   prune(): Promise<void>
 }
 
+/** An attempt that was given up stays in the queue of the library. All of them run at once when the database answers again. */
+const mostLate = 3
 const consumerForm = /^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$/
 /** For messages of a queue, which may have waited for a long time. forgetAfter limits their age. */
 const anyAge = Infinity
@@ -150,15 +152,27 @@ export function receiver<Db extends Database<unknown> | PostgresJs>(
       return await handle(tx, task, work, () => receipt)
     },
     async run({ signal = new AbortController().signal, pollMs = 1_000, limitMs = 60_000 } = {}) {
+      let late = 0
+      const lateEnd = (): void => {
+        late--
+        wake()
+      }
       while (!signal.aborted) {
         // Libraries wait for ever for a database that vanished. A late claim does no harm: others skip the rows that it locks or leases.
         const limit = timer(limitMs)
         try {
-          const sending = receipts.sendDue(db, { consumer, url, onError }, signal)
-          const isMore = await Promise.race([sending, limit.passed])
+          const attempt =
+            late < mostLate ? receipts.sendDue(db, { consumer, url, onError }, signal) : undefined
+          const woken = new Promise<true>(resolve => {
+            if (!attempt) wake = () => resolve(true)
+          })
+          const isMore = await Promise.race([attempt ?? woken, limit.passed])
           if (isMore) continue
-          if (isMore === undefined)
+          if (isMore === undefined) {
+            if (attempt) late++
+            attempt?.then(lateEnd, lateEnd)
             throw new Error(`Sending receipts took more than ${limitMs} ms: the database may not answer`)
+          }
         } catch (err) {
           // Also for missing tables: nobody awaits `run`, and its rejection would end the process.
           onError(err, {})

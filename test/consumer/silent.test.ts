@@ -31,3 +31,32 @@ t.test('receipts are sent on after a statement without an answer, and its late e
   t.match(told, [{ message: /took more than 100 ms/ }])
   t.equal(told.length, 1)
 })
+
+t.test('while the database is silent three attempts wait for it, and no more are begun', async t => {
+  const stop = new AbortController()
+  const late: (() => void)[] = []
+  let isSilent = true
+  let claims = 0
+  const db: Database<unknown> = {
+    dialect: 'postgres',
+    query: async () => [],
+    within: () => db,
+    async begin(work) {
+      claims++
+      if (isSilent) await new Promise<void>(resolve => late.push(resolve))
+      else stop.abort()
+      return await work(undefined)
+    }
+  }
+  let told = 0
+  const onError = (): void => {
+    if (++told < 6) return
+    t.equal(claims, 3)
+    isSilent = false
+    late[0]?.()
+  }
+  const points = receiver({ secrets: [secret], db, consumer: 'points', onError })
+  await points.run({ signal: stop.signal, pollMs: 1, limitMs: 5 })
+  t.equal(claims, 4, 'and one more as soon as one has ended')
+  late.forEach(end => end())
+})
