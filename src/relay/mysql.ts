@@ -45,9 +45,9 @@ export async function mysqlSource(
       )
       return rows.map(row => row.shard)
     },
-    async postShare(share, limit, post) {
+    async postShare(share, limit, post, resting = []) {
       return await transaction(pool, silenceMs, async ask => {
-        const rows = await reader.rows(ask, share, limit)
+        const rows = await reader.rows(ask, share, limit, resting)
         if (rows.length === 0) return { seen: 0, removed: 0 }
         const outboxRows = rows.map(rowOf)
         const { accepted, rejected } = byVerdict(outboxRows, await post(outboxRows))
@@ -159,10 +159,10 @@ const fewRows = 32
 function rowReader() {
   const mostRows = new Map<Share, number>()
   return {
-    async rows(ask: Ask, share: Share, limit: number): Promise<Row[]> {
+    async rows(ask: Ask, share: Share, limit: number, resting: readonly string[]): Promise<Row[]> {
       const most = Math.min(mostRows.get(share) ?? fewRows, limit)
       try {
-        const found = await sizes(ask, share, most)
+        const found = await sizes(ask, share, most, resting)
         const ids = idsAtOnce(found)
         if (ids.length < found.length) mostRows.set(share, Math.max(fewRows, 2 * ids.length))
         else if (found.length === most) mostRows.set(share, 2 * most)
@@ -181,12 +181,19 @@ function rowReader() {
  * Reads by the shard index alone. A scan of other shares would briefly lock their rows, and their NOWAIT would then return no rows. Of a
  * shard it locks nothing, so it returns no rows of open transactions.
  */
-const sizes = (ask: Ask, share: Share, limit: number): Promise<{ id: string | number; bytes: number }[]> =>
+const sizes = (
+  ask: Ask,
+  share: Share,
+  limit: number,
+  resting: readonly string[]
+): Promise<{ id: string | number; bytes: number }[]> =>
   ask(
     `select id, length(message_body) + coalesce(length(extend), 0) + coalesce(length(\`after\`), 0) as bytes
      from ackbox_outbox force index (ackbox_outbox_shard_idx)
-     where ${share === 'unkeyed' ? 'shard is null' : `shard = ${Number(share)}`} order by id limit ${Number(limit)}
-     ${share === 'unkeyed' ? 'for update skip locked' : ''}`
+     where ${share === 'unkeyed' ? 'shard is null' : `shard = ${Number(share)}`}
+     ${resting.length === 0 ? '' : `and ${share === 'unkeyed' ? 'id' : 'ordering_key'} not in (?)`} order by id limit ${Number(limit)}
+     ${share === 'unkeyed' ? 'for update skip locked' : ''}`,
+    [resting]
   )
 
 /**

@@ -68,14 +68,14 @@ export function postgresSource(
         where exists (select from ackbox_outbox o where o.ordering_key is not null and o.shard = s.shard)`
       return rows.map(row => row.shard)
     },
-    async postShare(share, limit, post) {
+    async postShare(share, limit, post, resting = []) {
       // Serializable transactions would abort each other and those of the producer.
       const done = sql.begin('isolation level read committed', async tx => {
         await setLocal(tx, {
           idle_in_transaction_session_timeout: `${idleMs}ms`,
           transaction_timeout: '0'
         })
-        const rows = await firstRows(tx, share, limit)
+        const rows = await firstRows(tx, share, limit, resting)
         if (rows.length === 0) return { seen: 0, removed: 0 }
         const { accepted, rejected } = byVerdict(rows, await post(rows))
         if (accepted.length > 0) await tx`delete from ackbox_outbox where id = any(${accepted}::bigint[])`
@@ -164,15 +164,20 @@ const members = (tx: Transaction) => {
  * Locks the first rows, then reads as many as are read at once: by a second statement, which sees what a transaction of the producer has
  * changed in them. One relay at a time has a shard: two could post the rows of a key in the wrong order. A locked row of it raises 55P03.
  */
-async function firstRows(tx: Transaction, share: Share, limit: number): Promise<RelayRow[]> {
+async function firstRows(
+  tx: Transaction,
+  share: Share,
+  limit: number,
+  resting: readonly string[]
+): Promise<RelayRow[]> {
   const bytes = tx`octet_length(message_body) + coalesce(pg_column_size(extend), 0) + coalesce(pg_column_size("after"), 0)`
   const found = await (share === 'unkeyed'
     ? tx<{ id: string; bytes: number }[]>`
         select id::text, ${bytes} as bytes from ackbox_outbox
-        where ordering_key is null order by ackbox_outbox.id limit ${limit} for update skip locked`
+        where ordering_key is null and id <> all(${resting}::bigint[]) order by ackbox_outbox.id limit ${limit} for update skip locked`
     : tx<{ id: string; bytes: number }[]>`
         select id::text, ${bytes} as bytes from ackbox_outbox
-        where ordering_key is not null and shard = ${share} order by ackbox_outbox.id limit ${limit} for update nowait`)
+        where ordering_key is not null and shard = ${share} and ordering_key <> all(${resting}::text[]) order by ackbox_outbox.id limit ${limit} for update nowait`)
   if (found.length === 0) return []
   const rows = await tx<Parameters<typeof refuseLargeBody>[0][]>`
     select ${members(tx)} from ackbox_outbox where id = any(${idsAtOnce(found)}::bigint[]) order by ackbox_outbox.id`

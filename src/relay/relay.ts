@@ -2,6 +2,7 @@
 import { failpoint } from '../runtime/failpoint.ts'
 import { repeat } from '../runtime/repeat.ts'
 import type { Logger } from '../runtime/logger.ts'
+import { keptRows, noRest, type KeptRows } from './kept.ts'
 import { postRows, TargetAway, type Target } from './post.ts'
 import type { RelayRow, Share, Source, RowVerdict } from './source.ts'
 
@@ -18,12 +19,19 @@ export interface RelayDeps {
   onHealth: (fault: string | null) => void
 }
 
-/** The wait before an empty outbox is read again. It grows while the outbox stays empty. After rows there is no wait. */
+/** The wait before an empty outbox is read again. It grows while the outbox stays empty. After rows that left it there is no wait. */
 const idleMs = { first: 100, most: 1_000 }
 const backoffMs = { first: 200, most: 30_000 }
 
+/** What a turn did with its rows. */
+interface Turn {
+  removed: number
+  /** Rows that will be in the next read too, since too many others rest. */
+  unrested: number
+}
+
 /** Relays until the signal aborts. Returns when the running batches have ended. */
-export async function relay(deps: RelayDeps, signal: AbortSignal): Promise<void> {
+export async function relay(deps: RelayDeps, signal: AbortSignal, kept = keptRows()): Promise<void> {
   /** By worker. One that works must not hide that another one is stuck. */
   const faults = new Map<number, string>()
   const healthOf = (index: number) => (fault: string | null) => {
@@ -33,49 +41,72 @@ export async function relay(deps: RelayDeps, signal: AbortSignal): Promise<void>
     deps.onHealth(first)
   }
   const workers = Array.from({ length: deps.concurrency }, (_, index) =>
-    worker({ ...deps, onHealth: healthOf(index) }, signal, () => postShare(deps, 'unkeyed'))
+    worker({ ...deps, onHealth: healthOf(index) }, signal, () => postShare(deps, kept, 'unkeyed'))
   )
   const keyed = worker({ ...deps, onHealth: healthOf(deps.concurrency) }, signal, async () =>
-    sumOfAll((await deps.source.shards()).map(shard => postShare(deps, shard)))
+    sumOfAll((await deps.source.shards()).map(shard => postShare(deps, kept, shard)))
   )
   await Promise.all([...workers, keyed])
 }
 
 /** Relays all rows that exist now. Throws the first error. Returns the number of rows that left the outbox. */
 export async function relayOnce(deps: RelayDeps, signal: AbortSignal): Promise<number> {
+  const kept = keptRows(noRest)
   let removed = 0
   for (;;) {
     const shards = await deps.source.shards()
     const shares: Share[] = ['unkeyed', ...shards]
-    const now = await sumOfAll(shares.map(async share => (signal.aborted ? 0 : await postShare(deps, share))))
-    removed += now
-    if (now === 0 || signal.aborted) return removed
+    const now = await sumOfAll(
+      shares.map(async share => (signal.aborted ? noRows : await postShare(deps, kept, share)))
+    )
+    removed += now.removed
+    if (now.removed === 0 || signal.aborted) return removed
   }
 }
 
 /** Throws the first error when all have ended: the caller closes the database after it. */
-async function sumOfAll(counts: Promise<number>[]): Promise<number> {
-  const settled = await Promise.allSettled(counts)
+async function sumOfAll(turns: Promise<Turn>[]): Promise<Turn> {
+  const settled = await Promise.allSettled(turns)
   return settled.reduce((sum, result) => {
     if (result.status === 'rejected') throw result.reason
-    return sum + result.value
-  }, 0)
+    const { removed, unrested } = result.value
+    return { removed: sum.removed + removed, unrested: sum.unrested + unrested }
+  }, noRows)
 }
+const noRows: Turn = { removed: 0, unrested: 0 }
 
 /**
- * Posts the rows of a share once. Returns the number of removed rows. Throws if no row got an answer. A row that stays because of its task is
- * no reason to wait for Ackbox: others may come.
+ * Posts the rows of a share that do not rest. Throws if no row got an answer. A row that stays because of its task is no reason to wait for
+ * Ackbox: others may come.
  */
-async function postShare(deps: RelayDeps, share: Share): Promise<number> {
+async function postShare(deps: RelayDeps, kept: KeptRows, share: Share): Promise<Turn> {
   let failed = 0
-  const { seen, removed } = await deps.source.postShare(share, deps.batch, async rows => {
-    const verdicts = await post(deps, rows)
-    failed = verdicts.filter(one => one.kind === 'kept' && one.problem !== undefined).length
-    return verdicts
-  })
+  let unrested = 0
+  const { seen, removed } = await deps.source.postShare(
+    share,
+    deps.batch,
+    async rows => {
+      const verdicts = await post(deps, rows)
+      for (const [index, row] of rows.entries()) {
+        const verdict = verdicts[index]
+        if (verdict?.kind !== 'kept') kept.remove(row)
+        else if (verdict.problem !== undefined) {
+          failed++
+          const tries = kept.add(share, row)
+          if (tries === undefined) unrested++
+          else if (isPowerOfTen(tries))
+            deps.log.warn({ taskNo: row.taskNo, tries, problem: verdict.problem.slice(0, 500) }, 'relay.kept')
+        }
+      }
+      return verdicts
+    },
+    kept.resting(share)
+  )
   if (removed === 0 && failed < seen) throw new TargetAway(`${seen} tasks got no final answer`)
-  return removed
+  return { removed, unrested }
 }
+
+const isPowerOfTen = (count: number): boolean => /^10*$/.test(String(count))
 
 async function post(deps: RelayDeps, rows: RelayRow[]): Promise<RowVerdict[]> {
   const from = performance.now()
@@ -87,8 +118,6 @@ async function post(deps: RelayDeps, rows: RelayRow[]): Promise<RowVerdict[]> {
   verdicts.forEach((verdict, index) => {
     if (verdict.kind === 'rejected')
       deps.log.warn({ taskNo: rows[index]?.taskNo, problem: verdict.problem.slice(0, 500) }, 'relay.rejected')
-    if (verdict.kind === 'kept' && verdict.problem !== undefined)
-      deps.log.warn({ taskNo: rows[index]?.taskNo, problem: verdict.problem.slice(0, 500) }, 'relay.kept')
   })
   deps.log.debug({ rows: rows.length, ...done }, 'relay.batch')
   deps.onBatch({ ...done, ms: performance.now() - from })
@@ -96,19 +125,20 @@ async function post(deps: RelayDeps, rows: RelayRow[]): Promise<RowVerdict[]> {
 }
 
 /** One loop. It runs turns without a wait while there are rows, polls less often without rows, and backs off after an error. */
-async function worker(deps: RelayDeps, signal: AbortSignal, turn: () => Promise<number>): Promise<void> {
+async function worker(deps: RelayDeps, signal: AbortSignal, turn: () => Promise<Turn>): Promise<void> {
   let idle = idleMs.first
   let failures = 0
   await repeat(
     0,
     async () => {
       try {
-        const removed = await turn()
+        const { removed, unrested } = await turn()
         if (failures > 0) deps.log.info({}, 'relay.recovered')
         failures = 0
         deps.onHealth(null)
-        idle = removed > 0 ? idleMs.first : Math.min(idle * 1.5, idleMs.most)
-        return removed > 0 ? 0 : idle
+        const isBusy = removed > 0 && unrested === 0
+        idle = isBusy ? idleMs.first : Math.min(idle * 1.5, idleMs.most)
+        return isBusy ? 0 : idle
       } catch (err) {
         failures++
         const { message } = err as Error

@@ -100,11 +100,13 @@ export interface Source {
   /**
    * In one transaction: locks up to `limit` of the oldest rows that no other relay has locked, calls `post` with as many as are read at
    * once, removes the accepted rows and moves the rejected ones. A shard that another relay has locked gives no rows. Returns the numbers of read and removed rows.
+   * It leaves out the rows without a key whose ids are `resting`, or of a shard the rows of these keys.
    */
   postShare(
     share: Share,
     limit: number,
-    post: (rows: RelayRow[]) => Promise<RowVerdict[]>
+    post: (rows: RelayRow[]) => Promise<RowVerdict[]>,
+    resting?: readonly string[]
   ): Promise<{ seen: number; removed: number }>
   waiting(): Promise<Waiting>
   /** Moves every rejected row back. Returns their number. */
