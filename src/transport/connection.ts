@@ -29,11 +29,14 @@ export interface Link<Client> {
 
 const connectMs = 5_000
 const restMs = 500
+/** A connection that ends sooner is brief: a load balancer without a backend accepts, and closes at once. */
+const briefMs = 1_000
 
 /**
- * One connection to a broker, shared by all sends. The first send after its loss opens it again, with a rest after each failure
- * and without a limit of tries. The clients' own reconnect is off: it would keep an address that the guard judged long ago, and
- * some clients write after the reconnect messages that were already reported as failed.
+ * One connection to a broker, shared by all sends. The first send after its loss opens it again, without a limit of tries. A rest
+ * follows each failure, and each brief connection after more in a row than there are hosts. The clients' own reconnect is off: it
+ * would keep an address that the guard judged long ago, and some clients write after the reconnect messages that were already
+ * reported as failed.
  */
 export function link<Client>(
   broker: Broker,
@@ -47,6 +50,10 @@ export function link<Client>(
   /** The host that the next connect begins with. */
   let host = 0
   let away = false
+  let openedAt = 0
+  /** The brief connections in a row. Up to one for each host is no failure: a host may be about to stop. */
+  let briefs = 0
+  let lasting: NodeJS.Timeout | undefined
 
   async function connect(): Promise<Client> {
     try {
@@ -57,9 +64,10 @@ export function link<Client>(
       }
       failed = undefined
       live = opened
+      openedAt = performance.now()
       void opened.gone.then(() => lost(opened))
-      if (away) deps.log.info({ broker: broker.name }, 'broker.available')
-      away = false
+      if (areAllBrief()) lasting = setTimeout(available, briefMs)
+      else available()
       return opened.client
     } catch (error) {
       const failure = error instanceof Failure ? error : new Failure(failureOf(error))
@@ -74,9 +82,20 @@ export function link<Client>(
   function lost(ended: Live<Client>): void {
     if (live !== ended) return
     live = undefined
+    clearTimeout(lasting)
+    const now = performance.now()
+    briefs = now - openedAt < briefMs ? briefs + 1 : 0
+    if (areAllBrief()) failed = { failure: failure('connection_closed'), until: now + restMs }
     // The host may be about to stop, or may answer nothing: another one is used as long as it works.
     host++
     if (!closing.signal.aborted) trouble('connection_closed')
+  }
+
+  const areAllBrief = (): boolean => briefs > broker.hosts.length
+
+  function available(): void {
+    if (away) deps.log.info({ broker: broker.name }, 'broker.available')
+    away = false
   }
 
   function trouble(reason: string): void {
@@ -143,6 +162,7 @@ export function link<Client>(
 
     close() {
       closing.abort()
+      clearTimeout(lasting)
       live?.end()
     }
   }
