@@ -76,6 +76,8 @@ export interface InHand {
 export function inHand(): InHand {
   const open = new Set<Promise<void>>()
   let held = 0
+  /** Not a race of `open`: each would add to a receipt that stays open for hours. */
+  let waiting: (() => void)[] = []
   return {
     room: () => (held + messageMost > heldMost ? 0 : Math.max(0, atATime - open.size)),
 
@@ -86,13 +88,16 @@ export function inHand(): InHand {
       const ended = (): void => {
         open.delete(work)
         held -= size
+        const resolved = waiting
+        waiting = []
+        for (const resolve of resolved) resolve()
       }
       const work: Promise<void> = handling().then(ended, ended)
       open.add(work)
     },
 
     async oneEnded() {
-      if (open.size > 0) await Promise.race(open)
+      if (open.size > 0) await new Promise<void>(resolve => waiting.push(resolve))
     },
 
     async allEnded() {
