@@ -31,7 +31,11 @@ export const subject: Subject<null, ReceiptInput> = async () => ({
   async play(input) {
     let taken: Parameters<Parameters<typeof takeReceipt>[0]['receive']>[0] | undefined
     const logged: string[] = []
-    const log = { info: () => {}, warn: (_: object, message: string) => void logged.push(message) }
+    const log = {
+      info: () => {},
+      debug: () => {},
+      warn: (_: object, message: string) => void logged.push(message)
+    }
     const receive: Parameters<typeof takeReceipt>[0]['receive'] = async receipt => {
       taken = receipt
       const issued = check.check(receipt.token, receipt.taskNo, new Date())

@@ -1,4 +1,5 @@
 import { setMaxListeners } from 'node:events'
+import type { Logger } from '../runtime/logger.ts'
 import { isMissingPackage, SetupError } from '../runtime/errors.ts'
 import { transportOf, type Broker, type BrokerTransport } from './broker.ts'
 import type { ReadReceipts, TakeReceipt, ReceiptMessage, ReceiptReaderDeps } from './receipts.ts'
@@ -14,8 +15,9 @@ const readers: Partial<Record<BrokerTransport, () => Promise<{ readReceipts: Rea
 
 export const bringsReceipts = (transport: BrokerTransport): boolean => Object.hasOwn(readers, transport)
 
-export interface ReceiptReadersOptions extends Omit<ReceiptReaderDeps, 'broker'> {
+export interface ReceiptReadersOptions extends Omit<ReceiptReaderDeps, 'broker' | 'log'> {
   brokers: readonly Broker[]
+  log: Pick<Logger, 'info' | 'warn' | 'debug'>
   /** Takes one receipt, as /callback does. Rejects on a wrong receipt, an outage or a bug; `faultOf` distinguishes them. */
   take(receipt: ReceiptMessage, from: string): Promise<unknown>
   /** The cause of a rejection of `take`. The receipt comes again, unless the fault is the sender's. */
@@ -56,6 +58,7 @@ export function takerFor(
   { take, faultOf, log }: Pick<ReceiptReadersOptions, 'take' | 'faultOf' | 'log'>,
   broker: Pick<Broker, 'scheme' | 'name'>
 ): TakeReceipt {
+  const failures = new WeakMap<ReceiptMessage, number>()
   return async receipt => {
     try {
       await take(receipt, `${broker.scheme}://${broker.name}`)
@@ -65,7 +68,11 @@ export function takerFor(
       // An outage is logged elsewhere, once.
       if (fault === 'database') return 'later'
       if (fault === 'ours') {
-        log.warn({ err, broker: broker.name }, 'receipt.failed')
+        const tries = (failures.get(receipt) ?? 0) + 1
+        failures.set(receipt, tries)
+        // It is tried again every second, for days.
+        const level = /^10*$/.test(String(tries)) ? 'warn' : 'debug'
+        log[level]({ err, broker: broker.name, tries }, 'receipt.failed')
         return 'later'
       }
       log.warn({ broker: broker.name, reason: String(err).slice(0, 200) }, 'receipt.refused')

@@ -102,7 +102,7 @@ t.test('a hundred receipts that must come again print no warning of a leak', asy
   const { done } = await startReceiptReaders({
     brokers: [],
     guard: guard({ allow: undefined, embedded: true, deny: [] }),
-    log: { info() {}, warn() {} },
+    log: { info() {}, warn() {}, debug() {} },
     take: async () => {},
     faultOf: () => 'ours',
     signal: stop.signal

@@ -4,6 +4,7 @@ import { faultOf, takeReceipt } from '../../src/api/receipt.ts'
 import { Unavailable } from '../../src/runtime/errors.ts'
 import type { ReceiveResult } from '../../src/delivery/receive.ts'
 import { takerFor } from '../../src/transport/receipt-readers.ts'
+import type { ReceiptMessage } from '../../src/transport/receipts.ts'
 
 const receipt = JSON.stringify({ taskNo: 'a', messageCode: 'order.paid' })
 
@@ -14,7 +15,7 @@ async function verdictOn(
   body: Uint8Array = Buffer.from(text)
 ) {
   const said: string[] = []
-  const log = { info() {}, warn: (_: object, message: string) => said.push(message) }
+  const log = { info() {}, debug() {}, warn: (_: object, message: string) => said.push(message) }
   const take = (message: { body: Uint8Array }, from: string) =>
     takeReceipt({ receive }, message.body, undefined, from)
   const takeQueued = takerFor({ take, faultOf, log }, { scheme: 'amqp', name: 'stock' })
@@ -54,4 +55,27 @@ t.test('a bug of ours, or a PostgreSQL that lacks a right or a table, loses no r
   const rejects = (err: Error) => verdictOn(() => Promise.reject(err))
   for (const err of [new TypeError('a bug'), postgres('XX000'), postgres('42501'), postgres('42P01')])
     t.same(await rejects(err), { verdict: 'later', said: ['receipt.failed'] }, String(err))
+})
+
+t.test('a receipt that never succeeds is said at its 1st, 10th and 100th try', async t => {
+  const said: unknown[][] = []
+  const say =
+    (level: string) =>
+    ({ tries }: { tries?: number }, event: string): void =>
+      void said.push([level, event, tries])
+  const log = { info: say('info'), warn: say('warn'), debug: say('debug') }
+  const take = () => Promise.reject(new TypeError('a bug'))
+  const takeQueued = takerFor({ take, faultOf, log }, { scheme: 'amqp', name: 'stock' })
+  const tryAgain = async (message: ReceiptMessage, tries: number): Promise<void> => {
+    for (let nth = 0; nth < tries; nth++) t.equal(await takeQueued(message), 'later')
+  }
+  await tryAgain({ body: Buffer.from(receipt), headers: {} }, 150)
+  await tryAgain({ body: Buffer.from(receipt), headers: {} }, 1)
+  const loud = said.filter(([level]) => level === 'warn')
+  t.same(
+    loud,
+    [1, 10, 100, 1].map(tries => ['warn', 'receipt.failed', tries]),
+    'and that of another receipt'
+  )
+  t.equal(said.length, 151, 'the others are there at debug')
 })
