@@ -133,24 +133,41 @@ export async function takeUntilDone(
   return true
 }
 
+/** What `take` reports to `keepTaking`. */
+export interface ReaderEvents {
+  /** It is open, but may still be unable to read: the login may lack the right. `more` is for the log. */
+  onOpen(more?: object): void
+  /** A read has succeeded. */
+  onRead(): void
+}
+
 /**
  * Calls `take` again and again, until the signal aborts. If `take` returns a reason for its end, a rest follows; if undefined, none.
- * A problem that stops the receipts is logged once, and once when it is over; `about` names the queue in these log lines.
+ * A problem that stops the receipts is logged once, and once when it is over: `take` has read, or stayed open for `waitMost`. `about`
+ * names the queue in these log lines.
  */
 export async function keepTaking(
   log: ReceiptReaderDeps['log'],
   about: object,
   waitMost: number,
   signal: AbortSignal,
-  take: (onReady: (more?: object) => void) => Promise<string | undefined>
+  take: (events: ReaderEvents) => Promise<string | undefined>
 ): Promise<void> {
   let failures = 0
-  const onReady = (more?: object): void => {
-    if (failures > 0) log.info({ ...about, ...more }, 'receipts.available')
-    failures = 0
-  }
   while (!signal.aborted) {
-    const reason = await take(onReady)
+    let opened: object | undefined
+    let lasting: NodeJS.Timeout | undefined
+    const onRead = (): void => {
+      clearTimeout(lasting)
+      if (failures > 0) log.info({ ...about, ...opened }, 'receipts.available')
+      failures = 0
+    }
+    const onOpen = (more?: object): void => {
+      opened = more
+      if (failures > 0) lasting = setTimeout(onRead, waitMost)
+    }
+    const reason = await take({ onOpen, onRead })
+    clearTimeout(lasting)
     if (signal.aborted) return
     if (reason === undefined) continue
     if (failures++ === 0) log.warn({ ...about, reason }, 'receipts.unavailable')

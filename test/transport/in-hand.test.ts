@@ -1,8 +1,16 @@
 // The receipts that a reader may have in hand at a time.
+import { once } from 'node:events'
 import t from 'tap'
 import { guard } from '../../src/transport/egress/guard.ts'
 import { startReceiptReaders } from '../../src/transport/receipt-readers.ts'
-import { type ReceiptMessage, anyOf, takeUntilDone, inHand } from '../../src/transport/receipts.ts'
+import {
+  type ReceiptMessage,
+  type ReaderEvents,
+  anyOf,
+  keepTaking,
+  takeUntilDone,
+  inHand
+} from '../../src/transport/receipts.ts'
 
 const ofBytes = (bytes: number, headers = {}): ReceiptMessage => ({ body: new Uint8Array(bytes), headers })
 
@@ -117,4 +125,28 @@ t.test('a hundred receipts that must come again print no warning of a leak', asy
   stop.abort()
   t.same([...new Set(await Promise.all(waiting))], [false])
   t.same(warnings, [])
+})
+
+t.test('a queue that opens but cannot be read is said once, until it is read or stays open', async t => {
+  for (const [how, recover] of [
+    ['read', ({ onRead }: ReaderEvents) => onRead()],
+    ['open', () => {}]
+  ] as const) {
+    const said: string[] = []
+    const stop = new AbortController()
+    const say = (_: object, event: string): void => {
+      said.push(event)
+      if (event === 'receipts.available') stop.abort()
+    }
+    let opened = 0
+    await keepTaking({ info: say, warn: say }, {}, 10, stop.signal, async events => {
+      events.onOpen()
+      if (++opened <= 5) return 'credentials'
+      recover(events)
+      if (!stop.signal.aborted) await once(stop.signal, 'abort')
+      return undefined
+    })
+    t.equal(opened, 6)
+    t.same(said, ['receipts.unavailable', 'receipts.available'], how)
+  }
 })

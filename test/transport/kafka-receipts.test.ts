@@ -110,7 +110,8 @@ t.test('a reader without a partition joins the group again after a heartbeat tha
           log: { info: say, warn: say }
         },
         async () => 'done',
-        stop.signal
+        stop.signal,
+        500
       )
       t.teardown(() => (stop.abort(), over))
       await until('it has joined again', () => joins > (join === undefined ? 1 : 2))

@@ -104,3 +104,25 @@ t.test('a reader whose command is never answered ends', async t => {
     t.pass(String(command))
   }
 })
+
+t.test('a login that may not read the stream is said once, and read when it may', async t => {
+  const redis = await ownRedis(t)
+  if (!redis) return
+  const client = new Redis(redis.url)
+  t.teardown(() => client.disconnect())
+  await client.call('ACL', 'SETUSER', 'default', '-xreadgroup')
+  const refused = async (): Promise<number> => {
+    const stats = await client.info('commandstats')
+    return Number(/cmdstat_xreadgroup:.*rejected_calls=(\d+)/.exec(stats)?.[1] ?? 0)
+  }
+  const { receipts, logged, end } = reader(`127.0.0.1:${redis.port}`, 5_000)
+  t.teardown(end)
+  await until('it was refused several times', async () => (await refused()) >= 4)
+  await client.call('ACL', 'SETUSER', 'default', '+xreadgroup')
+  await client.xadd('ackbox.receipts', '*', 'body', 'a')
+  await until('it is read', () => receipts.length === 1)
+  t.same(
+    logged.filter(each => each.startsWith('receipts.')),
+    ['receipts.unavailable', 'receipts.available']
+  )
+})

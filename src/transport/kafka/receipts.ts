@@ -12,10 +12,10 @@ import { outcomeOf } from './failure.ts'
 import { kafkaLink, linkOptions, type KafkaLink } from './connection.ts'
 import {
   receiptQueue as topic,
-  type ReadReceipts,
   type TakeReceipt,
   type ReceiptMessage,
   type ReceiptReaderDeps,
+  type ReaderEvents,
   anyOf,
   takeUntilDone,
   inHand,
@@ -35,13 +35,18 @@ const joinMs = 60_000
 type Stream = MessagesStream<Buffer, Buffer, Buffer, Buffer>
 
 /** Reads as the group `ackbox`, from the beginning of the topic if the group has no offsets yet. */
-export const readReceipts: ReadReceipts = async (deps, takeReceipt, signal) => {
+export async function readReceipts(
+  deps: ReceiptReaderDeps,
+  takeReceipt: TakeReceipt,
+  signal: AbortSignal,
+  waitMs = waitMost
+): Promise<void> {
   const { broker, log } = deps
   const hand = inHand()
   let turn = 0
-  await keepTaking(log, { broker: broker.name, topic }, waitMost, signal, async onReady => {
+  await keepTaking(log, { broker: broker.name, topic }, waitMs, signal, async events => {
     try {
-      await took(deps, turn++, takeReceipt, hand, signal, onReady)
+      await took(deps, turn++, takeReceipt, hand, signal, events)
       return 'connection_closed'
     } catch (error) {
       return outcomeOf(error).reason
@@ -56,7 +61,7 @@ async function took(
   takeReceipt: TakeReceipt,
   hand: InHand,
   signal: AbortSignal,
-  onReady: () => void
+  { onOpen, onRead }: ReaderEvents
 ): Promise<void> {
   const { consumer, link, forget } = open(deps, turn)
   const out = outOfGroup(consumer)
@@ -79,9 +84,9 @@ async function took(
       link.within<Stream>(joinMs, done => consumer.consume(options, done))
     )
     if (!stream) return
-    onReady()
+    onOpen()
     const committing = committer(consumer, done, either)
-    const taking = take(stream, takeReceipt, hand, done, either)
+    const taking = take(stream, takeReceipt, hand, done, either, onRead)
     // The loser of the race may still fail later.
     taking.catch(() => {})
     committing.catch(() => {})
@@ -157,7 +162,8 @@ async function take(
   takeReceipt: TakeReceipt,
   hand: InHand,
   done: Progress,
-  signal: AbortSignal
+  signal: AbortSignal,
+  onRead: () => void
 ): Promise<void> {
   for await (const message of stream) {
     if (signal.aborted) return
@@ -168,6 +174,7 @@ async function take(
     hand.begin(receipt, async () => {
       if (await takeUntilDone(takeReceipt, receipt, signal)) done.end(partition, offset)
     })
+    onRead()
     while (hand.room() === 0 && !signal.aborted) await untilAborted(signal, hand.oneEnded())
   }
 }

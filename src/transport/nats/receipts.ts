@@ -49,12 +49,12 @@ export const readReceipts: ReadReceipts = async (deps, takeReceipt, signal) => {
   signal.addEventListener('abort', cut, { once: true })
   const hand = inHand()
   const ask = { most: atATime }
-  await keepTaking(deps.log, { broker: deps.broker.name }, waitMost, signal, async onReady => {
+  await keepTaking(deps.log, { broker: deps.broker.name }, waitMost, signal, async ({ onOpen, onRead }) => {
     try {
       const client = await link.client()
       const consumer = await consumerOf(client)
-      onReady()
-      await takeAll(consumer, client, takeReceipt, signal, hand, ask)
+      onOpen()
+      await takeAll(consumer, client, takeReceipt, signal, hand, ask, onRead)
       return undefined
     } catch (error) {
       if (error instanceof TooMuch) {
@@ -98,7 +98,8 @@ async function takeAll(
   takeReceipt: TakeReceipt,
   signal: AbortSignal,
   hand: InHand,
-  ask: { most: number }
+  ask: { most: number },
+  onRead: () => void
 ): Promise<void> {
   const lost = new AbortController()
   const either = anyOf(signal, lost.signal)
@@ -118,6 +119,7 @@ async function takeAll(
         for await (const message of messages) {
           const receipt = receiptOf(message)
           hand.begin(receipt, () => take(message, receipt, takeReceipt, either))
+          onRead()
         }
       } finally {
         signal.removeEventListener('abort', stop)

@@ -10,6 +10,7 @@ import {
   type TakeReceipt,
   type ReceiptMessage,
   type ReceiptReaderDeps,
+  type ReaderEvents,
   anyOf,
   atATime,
   inHand,
@@ -33,7 +34,7 @@ export const readReceipts: ReadReceipts = async (deps, takeReceipt, signal) => {
   let host = 0
   let prefetch = atATime
   const hand = inHand()
-  await keepTaking(log, { broker: broker.name, queue }, waitMost, signal, async onReady => {
+  await keepTaking(log, { broker: broker.name, queue }, waitMost, signal, async ({ onOpen, onRead }) => {
     let reason: string
     let wasTooMuch = false
     try {
@@ -41,8 +42,8 @@ export const readReceipts: ReadReceipts = async (deps, takeReceipt, signal) => {
       const dialed = await dial(deps.guard, broker, host, mayCome, signal)
       host = dialed.host
       const { connection, address } = dialed
-      const ready = (): void => onReady({ address })
-      reason = await took(deps, connection, takeReceipt, hand, prefetch, signal, ready)
+      const events = { onOpen: () => onOpen({ address }), onRead }
+      reason = await took(deps, connection, takeReceipt, hand, prefetch, signal, events)
     } catch (error) {
       wasTooMuch = error instanceof TooMuch
       reason = failureOf(error).reason
@@ -62,7 +63,7 @@ async function took(
   hand: InHand,
   prefetch: number,
   signal: AbortSignal,
-  onReady: () => void
+  { onOpen, onRead }: ReaderEvents
 ): Promise<string> {
   const stop = new AbortController()
   const either = anyOf(signal, stop.signal)
@@ -86,11 +87,12 @@ async function took(
       const receipt = receiptOf(message)
       try {
         hand.begin(receipt, () => answer(deps, channel, message.deliveryTag, receipt, takeReceipt, either))
+        onRead()
       } catch (error) {
         flood.abort(error)
       }
     })
-    onReady()
+    onOpen()
     return consuming.ended
   }
   try {

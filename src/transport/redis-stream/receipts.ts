@@ -57,12 +57,11 @@ export async function readReceipts(
   const cut = new Promise<void>(resolve => {
     signal.addEventListener('abort', () => void sleep(closeMs, over.signal).then(resolve), { once: true })
   })
-  const taking = keepTaking(log, { broker: broker.name }, waitMost, signal, async onReady => {
+  const taking = keepTaking(log, { broker: broker.name }, waitMost, signal, async ({ onRead }) => {
     try {
       const connection = await way.client()
       await makeGroup(connection)
-      onReady()
-      await takeAll(connection, takeReceipt, hand, signal, ask)
+      await takeAll(connection, takeReceipt, hand, signal, ask, onRead)
       return undefined
     } catch (error) {
       // The entries may have had more bytes than may be held: fewer at a time now, and more again after each successful read.
@@ -96,7 +95,8 @@ async function takeAll(
   takeReceipt: TakeReceipt,
   hand: InHand,
   signal: AbortSignal,
-  ask: { most: number }
+  ask: { most: number },
+  onRead: () => void
 ): Promise<void> {
   const open = new Set<string>()
   const lost = new AbortController()
@@ -162,6 +162,7 @@ async function takeAll(
       const [first, list] = listOf(await redis.callBuffer(...reading, from))
       const entries = entriesOf(Array.isArray(first) ? first[1] : list)
       start(entries)
+      onRead()
       const last = entries.at(-1)
       if (from !== '>') from = last?.id ?? '>'
       else if (last) ask.most = Math.min(atATime, 2 * ask.most)

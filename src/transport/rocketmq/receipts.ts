@@ -50,7 +50,7 @@ export const readReceipts: ReadReceipts = async (deps, takeReceipt, signal) => {
   const hand = inHand()
   let slowUntil = 0
   let turn = 0
-  await keepTaking(log, { broker: broker.name, topic }, waitMost, signal, async onReady => {
+  await keepTaking(log, { broker: broker.name, topic }, waitMost, signal, async ({ onRead }) => {
     try {
       // A message that is too large also fails the messages behind it, and they may come together again.
       const batch = (): number => (performance.now() < slowUntil ? 1 : batchMost)
@@ -63,7 +63,7 @@ export const readReceipts: ReadReceipts = async (deps, takeReceipt, signal) => {
         return undefined
       }
       try {
-        await takeAll(consumer, takeReceipt, hand, batch, signal, onReady)
+        await takeAll(consumer, takeReceipt, hand, batch, signal, onRead)
         return undefined
       } finally {
         consumer.close()
@@ -85,7 +85,7 @@ async function takeAll(
   hand: InHand,
   batch: () => number,
   signal: AbortSignal,
-  onReady: () => void
+  onRead: () => void
 ): Promise<void> {
   const end = new AbortController()
   const either = anyOf(signal, end.signal)
@@ -108,7 +108,7 @@ async function takeAll(
           const receipt = receiptOf(message)
           hand.begin(receipt, () => take(receipt, taken, takeReceipt, either))
         })
-        onReady()
+        onRead()
       } finally {
         requested -= most
       }
