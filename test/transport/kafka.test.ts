@@ -44,6 +44,33 @@ t.test(
   }
 )
 
+t.test('while one topic fails and another succeeds, the broker is said to be away once', async t => {
+  let isBroken = true
+  const double = await kafkaDouble(
+    'orders',
+    ({ api, bytes }, sound) => {
+      // The double knows one topic. The other has a name of the same length.
+      if (bytes.includes('stocks')) {
+        const named = sound.indexOf('orders')
+        if (named !== -1) sound.write('stocks', named)
+      } else if (isBroken && api === apis.metadata) sound.fill(0xff, 8)
+      return undefined
+    },
+    5
+  )
+  t.teardown(() => double.close())
+  const said: string[] = []
+  const send = sender(t, [double.port], said)
+  for (let nth = 0; nth < 3; nth++) {
+    t.match(await send(), { kind: 'failed' })
+    t.match(await send({ topic: 'stocks' }), { kind: 'delivered' })
+  }
+  t.same(said, ['broker.unavailable'])
+  isBroken = false
+  t.match(await send(), { kind: 'delivered' })
+  t.same(said, ['broker.unavailable', 'broker.available'])
+})
+
 t.test('records without a key go to all partitions, those of one key to one', async t => {
   const double = await kafkaDouble('orders', () => undefined, 5)
   t.teardown(() => double.close())

@@ -48,6 +48,9 @@ const trouble = /^(?:connect|timeout|unreachable|tls|credentials|blocked|error|p
 const moved = /^broker: (?:NOT_LEADER_OR_FOLLOWER|LEADER_NOT_AVAILABLE|FENCED_LEADER_EPOCH)$/
 
 const mostTurns = 1_000
+const mostDown = 1_000
+/** A topic that fails and then gets no more records is down for no longer than this without trouble. */
+const quietMs = 60_000
 
 interface Client {
   producer: Producer
@@ -67,7 +70,9 @@ export function writer(broker: Broker, deps: WriterDeps): Writer {
   const turns = new Map<string, number>()
   /** Topics whose last call has failed. */
   const stale = new Set<string>()
-  let down = false
+  /** Topics whose last call has failed because of the broker. */
+  const down = new Set<string>()
+  let troubledAt = 0
   let closed = false
 
   function open(): Client {
@@ -84,11 +89,18 @@ export function writer(broker: Broker, deps: WriterDeps): Writer {
     return client
   }
 
-  function logChange(outcome?: NotDelivered): void {
+  function logChange(topic: string, outcome?: NotDelivered): void {
     const reason = outcome?.kind === 'failed' && trouble.test(outcome.reason) ? outcome.reason : undefined
-    if (closed || (reason !== undefined) === down) return
-    down = reason !== undefined
-    if (down) deps.log.warn({ broker: broker.name, reason }, 'broker.unavailable')
+    const wasDown = down.size > 0
+    if (reason !== undefined) {
+      troubledAt = performance.now()
+      if (down.size < mostDown) down.add(topic)
+    } else {
+      down.delete(topic)
+      if (performance.now() - troubledAt > quietMs) down.clear()
+    }
+    if (closed || down.size > 0 === wasDown) return
+    if (reason !== undefined) deps.log.warn({ broker: broker.name, reason }, 'broker.unavailable')
     // Also if the broker answers that it cannot take this record.
     else deps.log.info({ broker: broker.name }, 'broker.available')
   }
@@ -138,7 +150,7 @@ export function writer(broker: Broker, deps: WriterDeps): Writer {
         each.end({ kind: 'delivered', address: leader ?? at(broker.hosts[0]!), messageId })
       }
     }
-    if (left.length === 0) return logChange()
+    if (left.length === 0) return logChange(topic)
     const outcome = outcomeOf(error)
     if (isAgain || outcome.kind !== 'failed' || !moved.test(outcome.reason))
       return await fail(left, outcome, used)
@@ -163,8 +175,8 @@ export function writer(broker: Broker, deps: WriterDeps): Writer {
       for (const each of left) if (!each.flight.over) await produce([each])
       return
     }
-    logChange(outcome)
     const { topic } = left[0]!.message
+    logChange(topic, outcome)
     // Only a topic that exists: a handler may build its name from a task.
     if (used?.producer.currentMetadata?.topics.has(topic)) stale.add(topic)
     // The client would keep a connection that no longer answers until TCP gives it up.
