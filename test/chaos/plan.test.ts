@@ -136,6 +136,7 @@ t.test('wrong options are told by name, and good ones change the profile', async
     profile: { only: only(...faults.failover) }
   })
   t.equal(readOptions(['--help'], {}), 'help')
+  t.match(readOptions(['--mutant', 'host-clock'], {}), { seed: 7 })
   t.match(readOptions(['--seed', '5', '--seconds', '30', '--rate', '3'], { MUTANT: 'host-clock' }), {
     seed: 5,
     queue: 'redis',
