@@ -1,13 +1,11 @@
-// A minimal load balancer: it uses the ready backends (/readyz) in turn, and never sends a request twice. A process of its own: on a busy
-// machine it would not get through the requests of this one and of the sink, and nothing would be answered any more.
-import { fork } from 'node:child_process'
+// A minimal load balancer, a process of its own: it uses the ready backends (/readyz) in turn, and never sends a request twice.
 import { EventEmitter, once } from 'node:events'
 import { Agent, createServer, request } from 'node:http'
 import type { AddressInfo } from 'node:net'
-import { setPriority } from 'node:os'
 import { fileURLToPath } from 'node:url'
 import { fetch } from 'undici'
 import { pause } from './client.ts'
+import { forkUrgent, kill } from './urgent.ts'
 
 export interface Balancer {
   url: string
@@ -21,10 +19,7 @@ const silentMs = 1_000
 const file = fileURLToPath(import.meta.url)
 
 export async function balance(backends: readonly string[]): Promise<Balancer> {
-  const child = fork(file, ['balance', ...backends], { stdio: ['ignore', 2, 2, 'ipc'] })
-  try {
-    setPriority(child.pid as number, -10)
-  } catch {} // only root may
+  const child = forkUrgent(file, ['balance', ...backends], {})
   const [url] = (await once(child, 'message')) as [string]
   const seen = new EventEmitter().setMaxListeners(0)
   child.on('message', (backend: string) => seen.emit(backend))
@@ -36,12 +31,7 @@ export async function balance(backends: readonly string[]): Promise<Balancer> {
       child.send(backend)
       await isSeen
     },
-    async close() {
-      if (child.exitCode !== null || child.signalCode !== null) return
-      const gone = once(child, 'exit')
-      child.kill('SIGKILL')
-      await gone
-    }
+    close: () => kill(child)
   }
 }
 
@@ -96,8 +86,8 @@ async function serve(backends: readonly string[]): Promise<void> {
 }
 
 if (process.argv[1] === file && process.argv[2] === 'balance') {
-  await serve(process.argv.slice(3))
   // Ctrl-C in a terminal reaches the whole group. The run ends this process.
   process.on('SIGINT', () => {})
   process.on('disconnect', () => process.exit(0))
+  await serve(process.argv.slice(3))
 }

@@ -1,11 +1,10 @@
 // The process of the sink, as the run controls it.
-import { fork } from 'node:child_process'
 import { once } from 'node:events'
-import { setPriority } from 'node:os'
 import { fileURLToPath } from 'node:url'
 import type { Mode } from './behaviour.ts'
 import type { Order, Testimony } from './sink.ts'
 import { secretVariable } from './terms.ts'
+import { forkUrgent, kill } from './urgent.ts'
 
 export interface Counts {
   arrivals: number
@@ -28,15 +27,10 @@ export async function callWitness(
   secret: string,
   more: Record<string, string> = {}
 ): Promise<Witness> {
-  const child = fork(fileURLToPath(new URL('./sink.js', import.meta.url)), {
+  const child = forkUrgent(fileURLToPath(new URL('./sink.js', import.meta.url)), [], {
     env: { ...process.env, ...more, CHAOS_SEED: String(seed), [secretVariable]: secret },
-    serialization: 'advanced',
-    stdio: ['ignore', 2, 2, 'ipc']
+    serialization: 'advanced'
   })
-  // On a busy machine thousands of connections would wait longer for the sink than their senders do. No request would arrive in time.
-  try {
-    setPriority(child.pid as number, -10)
-  } catch {} // only root may
   const waiting = new Map<number, (reply: unknown) => void>()
   const [hello] = (await once(child, 'message')) as [{ port: number }]
   child.on('message', ({ id, reply }: { id: number; reply: unknown }) => {
@@ -58,11 +52,6 @@ export async function callWitness(
     mend: taskNo => tell({ kind: 'mend', taskNo }),
     counts: () => tell({ kind: 'counts' }),
     testimony: () => tell({ kind: 'testimony' }),
-    async close() {
-      if (child.exitCode !== null || child.signalCode !== null) return
-      const gone = once(child, 'exit')
-      child.kill('SIGKILL')
-      await gone
-    }
+    close: () => kill(child)
   }
 }

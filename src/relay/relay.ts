@@ -1,7 +1,7 @@
 // Moves rows from a producer's `ackbox_outbox` into Ackbox: post, then remove, in one transaction of the producer's database.
 import { failpoint } from '../runtime/failpoint.ts'
 import { repeat } from '../runtime/repeat.ts'
-import type { Logger } from '../runtime/logger.ts'
+import { isPowerOfTen, type Logger } from '../runtime/logger.ts'
 import { keptRows, noRest, type KeptRows } from './kept.ts'
 import { postRows, TargetAway, type Target } from './post.ts'
 import type { RelayRow, Share, Source, RowVerdict } from './source.ts'
@@ -105,8 +105,6 @@ async function postShare(deps: RelayDeps, kept: KeptRows, share: Share): Promise
   if (removed === 0 && failed < seen) throw new TargetAway(`${seen} tasks got no final answer`)
   return { removed, unrested }
 }
-
-const isPowerOfTen = (count: number): boolean => /^10*$/.test(String(count))
 
 async function post(deps: RelayDeps, rows: RelayRow[]): Promise<RowVerdict[]> {
   const from = performance.now()

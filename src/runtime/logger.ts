@@ -19,3 +19,6 @@ export interface Logger {
   /** Only on a terminal: shows a delivery whose own event is below the level. */
   ended?(delivery: EndedDelivery): void
 }
+
+/** What fails again and again is logged at its 1st, 10th, 100th … try. */
+export const isPowerOfTen = (tries: number): boolean => /^10*$/.test(String(tries))

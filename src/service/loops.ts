@@ -117,8 +117,7 @@ export async function startLoops(options: LoopsOptions): Promise<{
   const { alarmChannels, publicUrl, egressAllow = [] } = config
   const isDispatcher = config.roles.has('dispatcher')
   const channels = await openChannels(isDispatcher ? alarmChannels : [], { secret, publicUrl, egressAllow })
-  const outage = databaseOutage(cluster, log)
-  const failed = outage.failed
+  const { failed, looked } = databaseOutage(cluster, log)
   // Only this loop notices that the database is back. Without it, one slow statement while draining would turn every answer into a 503.
   let primary = primaryUrl(databaseUrl)
   const looking = repeat(
@@ -130,7 +129,7 @@ export async function startLoops(options: LoopsOptions): Promise<{
       if (now !== primary) log.warn({ from: new URL(primary).host, to: new URL(now).host }, 'database.moved')
       primary = now
       await cluster.refresh()
-      outage.looked()
+      looked()
       if (options.hasNews()) await presence.announce()
       // At once: deliveries have waited for this turn already. The sweep never rejects, and is not awaited.
       if (isDispatcher && !signal.aborted) void successors.sweep()

@@ -1,5 +1,5 @@
 import { setMaxListeners } from 'node:events'
-import type { Logger } from '../runtime/logger.ts'
+import { isPowerOfTen, type Logger } from '../runtime/logger.ts'
 import { isMissingPackage, SetupError } from '../runtime/errors.ts'
 import { transportOf, type Broker, type BrokerTransport } from './broker.ts'
 import type { ReadReceipts, TakeReceipt, ReceiptMessage, ReceiptReaderDeps } from './receipts.ts'
@@ -71,7 +71,7 @@ export function takerFor(
         const tries = (failures.get(receipt) ?? 0) + 1
         failures.set(receipt, tries)
         // It is tried again every second, for days.
-        const level = /^10*$/.test(String(tries)) ? 'warn' : 'debug'
+        const level = isPowerOfTen(tries) ? 'warn' : 'debug'
         log[level]({ err, broker: broker.name, tries }, 'receipt.failed')
         return 'later'
       }
