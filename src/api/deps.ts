@@ -124,6 +124,7 @@ export interface ApiDeps {
   ready(): Promise<{ ok: boolean; checks: Record<string, string> }>
   /** No room for another task now. */
   isFull(): boolean
+  isDatabaseUnreachable(): boolean
   /** The database's time as far as this process knows it. The host's clock may be wrong. */
   now(): Date
   metrics: Pick<Metrics, 'contentType' | 'render' | 'accepted'>

@@ -30,9 +30,13 @@ export async function writeStatistics(db: Sql, node: string, counts: readonly Co
       handled_ms = excluded.handled_ms`
 }
 
-/** Removes counts that are older than 30 days, and expired sessions. */
+/**
+ * Removes counts that are older than 30 days, at most two hours of them at once so that the statement ends in time, and expired sessions.
+ */
 export async function removeOldStatistics(db: Sql): Promise<void> {
-  await db`delete from stat_minute where minute < now() - interval '30 days'`
+  await db`
+    delete from stat_minute where minute < least(
+      now() - interval '30 days', (select min(minute) from stat_minute) + interval '2 hours')`
   await db`delete from session where expires_at < now()`
 }
 

@@ -19,6 +19,8 @@ export interface Cluster {
   doubtedByOthers(): readonly string[]
   /** The database cannot be written: no new sends, accepts or receipts. */
   isDatabaseAway(): boolean
+  /** It cannot be read either. A read-only one can. */
+  isDatabaseUnreachable(): boolean
   setDatabaseAway(): void
   /** The time of the last successful `refresh`, by `performance.now()`. */
   seenAt(): number
@@ -62,6 +64,7 @@ export function openCluster(
   let workers = 0
   let dispatchers = 0
   let away = false
+  let unreachable = false
   let seenAt = -Infinity
   /** The database's time minus that of the monotonic clock, ms: a step of this machine's clock changes nothing. */
   let offsetMs = Date.now() - performance.now()
@@ -85,8 +88,10 @@ export function openCluster(
     reachedByOthersAt: name => reached.get(name) ?? 0,
     doubtedByOthers: () => doubted,
     isDatabaseAway: () => away,
+    isDatabaseUnreachable: () => unreachable,
     setDatabaseAway() {
       away = true
+      unreachable = true
     },
     seenAt: () => seenAt,
     hasDependents: () => dependents,
@@ -101,6 +106,7 @@ export function openCluster(
       const seen = await marks.look(from => readCluster(sql, downstreams, node, from))
       // A read-only database accepts no task and no receipt.
       away = seen.readOnly
+      unreachable = false
       seenAt = performance.now()
       offsetMs = seen.now.getTime() - seenAt
       paused = seen.paused

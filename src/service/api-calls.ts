@@ -152,6 +152,7 @@ export function apiCalls(options: ApiCallsOptions): ApiDeps {
       return { ok: !cluster.isDatabaseAway() && !options.draining(), checks }
     },
     isFull: options.accept.isFull,
+    isDatabaseUnreachable: cluster.isDatabaseUnreachable,
     now: () => cluster.now(),
     metrics,
     log,

@@ -54,6 +54,35 @@ t.test('every route, asked with every kind of key, lets in just those the table 
   t.ok(deps.auth)
 })
 
+for (const auth of [true, false]) {
+  t.test(
+    `while PostgreSQL cannot be reached, no request adds a statement: AUTH=${auth ? 'key' : 'off'}`,
+    async t => {
+      let isAway = true
+      let looked = 0
+      const { app, addKey, deps } = await api(t, { auth, isDatabaseUnreachable: () => isAway })
+      addKey(secretOf('known'), { scopes })
+      const { findKey, listTasks } = deps
+      Object.assign(deps, {
+        findKey: (hashed: string) => (looked++, findKey(hashed)),
+        listTasks: (filter: Parameters<typeof listTasks>[0]) => (looked++, listTasks(filter))
+      })
+      const ask = async (url: string, headers = bearer('known')) => await app.inject({ url, headers })
+      for (const url of ['/tasks', '/tasks/none', '/deliveries', '/alarms', '/downstreams', '/nodes']) {
+        const { statusCode, headers } = await ask(url)
+        t.equal(statusCode, 503, url)
+        t.ok(Number(headers['retry-after']) >= 1, url)
+      }
+      t.equal((await ask('/tasks', bearer('invented'))).statusCode, 503)
+      t.equal(looked, 0)
+      t.equal((await ask('/healthz')).statusCode, 200)
+      isAway = false
+      t.equal((await ask('/tasks')).statusCode, 200)
+      t.ok(looked > 0)
+    }
+  )
+}
+
 t.test('a route that nobody put into the table stops the start', async t => {
   const { deps } = fakeService()
   const app = await buildApp(deps)

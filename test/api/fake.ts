@@ -356,6 +356,7 @@ export function fakeService() {
     },
     ready: async () => ({ ok: true, checks: { postgres: 'ok' } }),
     isFull: () => false,
+    isDatabaseUnreachable: () => false,
     now,
     metrics: createMetrics({ processMetrics: false }),
     log: {

@@ -4,7 +4,7 @@ import { listDeliveries } from '../../src/db/lists.ts'
 import { readBlocks } from '../../src/db/blocks.ts'
 import { readChanges } from '../../src/db/changes.ts'
 import type { Sql } from '../../src/db/pool.ts'
-import { readStats, writeStatistics } from '../../src/db/statistics.ts'
+import { readStats, removeOldStatistics, writeStatistics } from '../../src/db/statistics.ts'
 import { applyMoves } from '../../src/db/transitions.ts'
 import { openStatistics } from '../../src/runtime/statistics.ts'
 import { only } from '../support/only.ts'
@@ -267,6 +267,22 @@ t.test('counts are written twice without counting twice, and summed up by time a
     only({ total: { accepted: 0, handled: 1, failed: 0 } })
   )
   t.match(await readStats(reads, { ...asked, stepS: 3_600 }), only({ points: { length: 1 } }))
+})
+
+t.test('counts are removed after 30 days, two hours of them at once', async t => {
+  const { sql } = await testDb(t)
+  const days = [45, 44.99, 40, 29]
+  await sql`
+    insert into stat_minute (
+      minute, node, downstream, message_code, accepted, attempts, failed_attempts, handled, direct, failed, exhausted, handled_ms)
+    select now() - age * interval '1 day', 'n', '', 'order.paid', 1, 0, 0, 0, 0, 0, 0, '{}' from unnest(${days}::float8[]) age`
+  const left: number[] = []
+  for (let n = 0; n < 3; n++) {
+    await removeOldStatistics(sql)
+    const [row] = await sql<{ count: number }[]>`select count(*)::int as count from stat_minute`
+    left.push(row?.count ?? 0)
+  }
+  t.same(left, [2, 1, 1])
 })
 
 t.test('what keeps a task from going on is named, but not tasks of other messageCodes', async t => {

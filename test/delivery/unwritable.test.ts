@@ -19,6 +19,7 @@ t.test('a database that can only be read is away, until it can be written again'
   await sql`set default_transaction_read_only = on`
   await around.refresh()
   t.ok(around.isDatabaseAway())
+  t.notOk(around.isDatabaseUnreachable(), 'lists are still answered')
   await t.rejects(receive({ taskNo }), Unavailable)
   await sql`set default_transaction_read_only = off`
   await around.refresh()

@@ -69,6 +69,7 @@ t.test('read-only, every seat taken, stopped at once, killed: 503 in time, and b
         const [row] = await sql`select current_setting('transaction_read_only') as is`
         return row?.['is'] === 'on'
       })
+      t.equal((await call(`${service.url}/tasks?limit=1`)).status, 200, 'lists are answered')
       return () => readOnly('off')
     })
   )
@@ -99,7 +100,11 @@ t.test('read-only, every seat taken, stopped at once, killed: 503 in time, and b
     await t.test(name, t =>
       through(t, signal, async () => {
         await postgres.kill(signal)
-        return () => postgres.start()
+        return async () => {
+          const reads = await eachOf(numbered('read', 200), () => call(`${service.url}/tasks?limit=1`))
+          t.same(new Set(reads.map(one => one.status)), new Set([503]))
+          await postgres.start()
+        }
       })
     )
   }
