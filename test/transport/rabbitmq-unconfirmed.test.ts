@@ -10,17 +10,22 @@ const megabyte = 1_024 * 1_024
 /** A tag beyond any, and `multiple`. */
 const allSoFar = Buffer.from([0, 0, 0, 0, 0, 0, 255, 255, 1])
 
-/** A broker that confirms only what is sent to the exchange `well`, and closes channels or does not. */
-async function unconfirming(t: Test, { closes }: { closes: boolean }) {
+/** A broker that confirms only what is sent to the exchange `well`, and opens and closes channels or does not. */
+async function unconfirming(t: Test, broker: { closes: boolean; opens?: boolean }) {
   const exchanges = new Map<number, string>()
   const closed: (string | undefined)[] = []
+  const toOpen = { came: (): void => {} }
   let awaited = { exchange: '', came: (): void => {} }
   const server = await scriptedServer(
     t,
     rabbitmqMethods((socket, channel, name, fields) => {
       if (name === '20.40') {
         closed.push(exchanges.get(channel))
-        return closes
+        return broker.closes
+      }
+      if (name === '20.10') {
+        toOpen.came()
+        return broker.opens ?? true
       }
       if (name !== '60.40') return true
       const exchange = fields.toString('latin1', 3, 3 + (fields[2] ?? 0))
@@ -54,6 +59,13 @@ async function unconfirming(t: Test, { closes }: { closes: boolean }) {
       over.abort()
       await Promise.all(outcomes)
     },
+    /** A send that ends while the broker has its channel to open. */
+    unopened(megabytes: number) {
+      const over = new AbortController()
+      const body = Buffer.alloc(megabytes * megabyte)
+      toOpen.came = () => over.abort()
+      return transport.send({ exchange: 'a', routingKey: '', body }, sendContext({ signal: over.signal }))
+    },
     /** A send that is confirmed. A channel is opened for it if `well` has none. */
     confirm: () => transport.send({ exchange: 'well', routingKey: '', body: 'x' }, sendContext())
   }
@@ -77,6 +89,15 @@ t.test('a broker that neither confirms nor closes channels loses the connection'
   const broker = await unconfirming(t, { closes: false })
   await broker.leave(['a', 17])
   await broker.leave(['b', 17])
+  t.match(await broker.confirm(), { kind: 'delivered' })
+  t.equal(broker.server.taken, 2)
+})
+
+t.test('a broker that does not open a channel loses the connection, with the sends that wait for it', async t => {
+  const behaviour = { closes: true, opens: false }
+  const broker = await unconfirming(t, behaviour)
+  t.match(await broker.unopened(17), { kind: 'failed' })
+  behaviour.opens = true
   t.match(await broker.confirm(), { kind: 'delivered' })
   t.equal(broker.server.taken, 2)
 })

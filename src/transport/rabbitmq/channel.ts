@@ -63,6 +63,8 @@ export class ChannelPool {
   /** The sum of their `leftBytes`: of those that were not dropped, and of the dropped ones. */
   #leftBytes = 0
   #droppedBytes = 0
+  /** Bytes of the messages that ended before their channel was open. */
+  #unopenedBytes = 0
   #last: Promise<unknown> = Promise.resolve()
   readonly #onGone: (why: Failed) => void
   #gone: Failed | undefined
@@ -121,10 +123,20 @@ export class ChannelPool {
     if (this.#isBlocked) return failed('blocked: the broker is short of memory or disk space')
     if (sending.bytes > this.#maxBytes) return tooLarge(sending.bytes, this.#maxBytes)
     let lane: Lane
+    let left = 0
+    sending.leave = (): void => {
+      left = sending.bytes + overhead
+      this.#unopenedBytes += left
+      if (this.#unopenedBytes >= leftMost)
+        this.#end(failed('connection_closed: the broker does not open a channel'))
+    }
     try {
       lane = await this.#lane(exchange)
     } catch (error) {
       return this.#gone ?? failed(`channel: ${codeOf(error)}`)
+    } finally {
+      sending.leave = undefined
+      this.#unopenedBytes -= left
     }
     if (sending.flight.over) return failed('timeout')
     return this.#confirmed(lane, sending)
