@@ -1,4 +1,4 @@
-import fastify, { type FastifyRequest } from 'fastify'
+import fastify, { type FastifyReply, type FastifyRequest } from 'fastify'
 import { accessTo } from './access.ts'
 import { apiKeyRoutes } from './api-keys.ts'
 import { proxyCheck } from './address.ts'
@@ -143,12 +143,17 @@ function bareApp(deps: ApiDeps, limit: KeyLimit, limits: Partial<ConnectionLimit
     done(null, bytes)
   )
 
+  // The statements of a night would wait in memory.
+  const reachable = (_request: FastifyRequest, _reply: FastifyReply, done: (error?: Error) => void) =>
+    done(deps.isDatabaseUnreachable() ? new Unavailable() : undefined)
   app.addHook('onRoute', route => {
     for (const method of [route.method].flat()) {
       const needed = accessTo(method, route.url)
       if (!needed) throw new Error(`${method} ${route.url} is not in api/access.ts: add its scopes`)
       known.add(method, route.url)
       if (needed !== 'open') route.onRequest = [keyed(needed)]
+      if ((needed !== 'open' && !watched.has(route.url)) || route.url === '/session')
+        route.onRequest = [reachable, ...[route.onRequest ?? []].flat()]
     }
     refuseBody(route)
     refuseQuery(route)

@@ -4,7 +4,7 @@ import type { FastifyReply, FastifyRequest } from 'fastify'
 import { LRUCache } from 'lru-cache'
 import { addressGroup } from './address.ts'
 import type { ApiDeps } from './deps.ts'
-import { Problem, Unavailable } from '../runtime/errors.ts'
+import { Problem } from '../runtime/errors.ts'
 import type { Actor } from '../domain/types.ts'
 
 declare module 'fastify' {
@@ -30,14 +30,8 @@ const operator: Caller = { name: 'local', messageCodes: null, scopes }
 
 const rememberMs = 5_000
 
-/**
- * Hooks that admit callers with a key that has one of the scopes. Each key is looked up at most every 5 s. Nobody is admitted while
- * PostgreSQL cannot be reached: the statements of a night would wait in memory.
- */
-export function doorkeeper(
-  deps: Pick<ApiDeps, 'auth' | 'findKey' | 'publicUrl' | 'isDatabaseUnreachable'>,
-  limit: KeyLimit
-) {
+/** Hooks that admit callers with a key that has one of the scopes. Each key is looked up at most every 5 s. */
+export function doorkeeper(deps: Pick<ApiDeps, 'auth' | 'findKey' | 'publicUrl'>, limit: KeyLimit) {
   // Two caches: any number of invented keys must not push out valid keys.
   const known = new LRUCache<string, Found<ApiKey>>({ max: 10_000 })
   const unknown = new LRUCache<string, Found<null>>({ max: 1_000 })
@@ -70,7 +64,7 @@ export function doorkeeper(
     (request: FastifyRequest, _reply: FastifyReply, done: (error?: Error) => void) => {
       if (!deps.auth) {
         request.caller = operator
-        return done(deps.isDatabaseUnreachable() ? new Unavailable() : undefined)
+        return done()
       }
       const { authorization } = request.headers
       const session = authorization === undefined ? sessionOf(request, deps.publicUrl) : null
@@ -79,7 +73,6 @@ export function doorkeeper(
       const isDtm = request.routeOptions.url?.startsWith('/api/dtmsvr/')
       const secret = session ?? bearer(authorization) ?? (isDtm ? basic(authorization) : null)
       if (secret === null) return done(new Problem('UNAUTHORIZED', 'send Authorization: Bearer ack_…'))
-      if (deps.isDatabaseUnreachable()) return done(new Unavailable())
       const hashed = hash('sha256', secret, 'hex')
       const found = remembered(hashed)
       if (found) return admit(found.key)

@@ -19,9 +19,10 @@ export interface Cluster {
   doubtedByOthers(): readonly string[]
   /** The database cannot be written: no new sends, accepts or receipts. */
   isDatabaseAway(): boolean
-  /** It cannot be read either. A read-only one can. */
-  isDatabaseUnreachable(): boolean
   setDatabaseAway(): void
+  /** The database could not be reached at the last look: it cannot be read either. */
+  isDatabaseUnreachable(): boolean
+  setDatabaseUnreachable(): void
   /** The time of the last successful `refresh`, by `performance.now()`. */
   seenAt(): number
   /** A task may wait for another: after the end of a task, its dependents must be looked up. */
@@ -88,8 +89,11 @@ export function openCluster(
     reachedByOthersAt: name => reached.get(name) ?? 0,
     doubtedByOthers: () => doubted,
     isDatabaseAway: () => away,
-    isDatabaseUnreachable: () => unreachable,
     setDatabaseAway() {
+      away = true
+    },
+    isDatabaseUnreachable: () => unreachable,
+    setDatabaseUnreachable() {
       away = true
       unreachable = true
     },

@@ -76,7 +76,10 @@ export const saysAway = (loop: string, err: unknown): boolean =>
   loop === 'refresh' ? isInfrastructure(err) : isAway(err)
 
 /** Logs one event when the database is away and one when it is back. Errors of the loops in between are logged at debug. */
-export function databaseOutage(cluster: Pick<Cluster, 'isDatabaseAway' | 'setDatabaseAway'>, log: Logger) {
+export function databaseOutage(
+  cluster: Pick<Cluster, 'isDatabaseAway' | 'setDatabaseAway' | 'setDatabaseUnreachable'>,
+  log: Logger
+) {
   let since: number | undefined
   const began = (reason: string): void => {
     if (since !== undefined) return
@@ -91,7 +94,9 @@ export function databaseOutage(cluster: Pick<Cluster, 'isDatabaseAway' | 'setDat
           log.warn({ err }, `${name}.failed`)
           return
         }
-        cluster.setDatabaseAway()
+        // Only the look ends it, so only the look begins it. A statement that waits for a lock too long can be read beside.
+        if (name === 'refresh' && isAway(err)) cluster.setDatabaseUnreachable()
+        else cluster.setDatabaseAway()
         began(reasonOf(err))
         log.debug({ err }, `${name}.failed`)
       },

@@ -74,8 +74,11 @@ for (const auth of [true, false]) {
         t.ok(Number(headers['retry-after']) >= 1, url)
       }
       t.equal((await ask('/tasks', bearer('invented'))).statusCode, 503)
+      const session = { method: 'POST', url: '/session', payload: { key: secretOf('known') } } as const
+      t.equal((await app.inject(session)).statusCode, 503)
       t.equal(looked, 0)
       t.equal((await ask('/healthz')).statusCode, 200)
+      t.equal((await ask('/metrics')).statusCode, 200, 'alerts need them most then')
       isAway = false
       t.equal((await ask('/tasks')).statusCode, 200)
       t.ok(looked > 0)

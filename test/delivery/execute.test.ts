@@ -281,7 +281,7 @@ t.test(
     where pid <> pg_backend_pid() and datname = current_database()`
     hole.swallow()
     around.setDatabaseAway()
-    t.ok(around.isDatabaseUnreachable())
+    t.notOk(around.isDatabaseUnreachable())
     downstream.answer()
     const delivering = queue.run()
     hole.heal()

@@ -21,8 +21,11 @@ t.test('a database that can only be read is away, until it can be written again'
   t.ok(around.isDatabaseAway())
   t.notOk(around.isDatabaseUnreachable(), 'lists are still answered')
   await t.rejects(receive({ taskNo }), Unavailable)
+  around.setDatabaseUnreachable()
+  t.ok(around.isDatabaseUnreachable())
   await sql`set default_transaction_read_only = off`
   await around.refresh()
+  t.notOk(around.isDatabaseUnreachable())
   t.match(await receive({ taskNo }), { status: 'HANDLED' })
   t.equal((await delivery(taskNo)).receipts?.length, 1, 'what was refused was not kept')
 })

@@ -25,6 +25,9 @@ t.test('an outage of the database is two lines of the log, however long it lasts
     isDatabaseAway: () => isAway,
     setDatabaseAway: () => {
       isAway = true
+    },
+    setDatabaseUnreachable: () => {
+      isAway = true
     }
   }
   const outage = databaseOutage(cluster, log)
@@ -49,5 +52,24 @@ t.test('an outage of the database is two lines of the log, however long it lasts
   outage.looked()
   outage.looked()
   t.same(seen(), [['warn', 'database.unavailable']], 'it answers, and is read-only')
+  t.end()
+})
+
+t.test('only a look that is not answered says that the database cannot be reached', t => {
+  const { log } = recordingLog()
+  const said: string[] = []
+  const cluster = {
+    isDatabaseAway: () => false,
+    setDatabaseAway: () => said.push('away'),
+    setDatabaseUnreachable: () => said.push('unreachable')
+  }
+  const outage = databaseOutage(cluster, log)
+  const failsWith = (loop: string, code: string) =>
+    outage.failed(loop)(Object.assign(new Error('of PostgreSQL'), { code }))
+  failsWith('refresh', 'ECONNREFUSED')
+  failsWith('alarm', 'ECONNREFUSED')
+  failsWith('alarm', '25006')
+  failsWith('refresh', '57014')
+  t.same(said, ['unreachable', 'away', 'away', 'away'], 'one that is read-only or locked answers other reads')
   t.end()
 })

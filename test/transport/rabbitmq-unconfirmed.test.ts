@@ -93,11 +93,14 @@ t.test('a broker that neither confirms nor closes channels loses the connection'
   t.equal(broker.server.taken, 2)
 })
 
-t.test('a broker that does not open a channel loses the connection, with the sends that wait for it', async t => {
-  const behaviour = { closes: true, opens: false }
-  const broker = await unconfirming(t, behaviour)
-  t.match(await broker.unopened(17), { kind: 'failed' })
-  behaviour.opens = true
-  t.match(await broker.confirm(), { kind: 'delivered' })
-  t.equal(broker.server.taken, 2)
-})
+t.test(
+  'a broker that does not open a channel loses the connection, with the sends that wait for it',
+  async t => {
+    const behaviour = { closes: true, opens: false }
+    const broker = await unconfirming(t, behaviour)
+    t.match(await broker.unopened(17), { kind: 'failed' })
+    behaviour.opens = true
+    t.match(await broker.confirm(), { kind: 'delivered' })
+    t.equal(broker.server.taken, 2)
+  }
+)
