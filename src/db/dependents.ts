@@ -186,7 +186,8 @@ export async function closeDependencies(
       insert into promotion (downstream, ordering_key)
       select d.downstream, d.ordering_key
       from delivery d
-      where d.task_id = any(${plainArray(tasks)}::uuid[]) and d.phase = 'BLOCKED' and d.position > 0
+      -- A FAILED one may be requeued at this moment. Its promotion then saw the wait that ends here.
+      where d.task_id = any(${plainArray(tasks)}::uuid[]) and d.status in (0, 2) and d.position > 0
     )
     update dependency x set done_at = now()
     from closed c

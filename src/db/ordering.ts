@@ -50,7 +50,10 @@ export async function promote(
       from task
       where id = p.task_id and p.phase = 'IN_FLIGHT' and ${withTasks}::boolean offset 0
     ) t on true`
-  const leases = new Map(keys.map(({ downstream, leaseMs }) => [downstream, leaseMs ?? 0]))
+  // The same for all keys of a downstream, or null.
+  const leases = new Map(
+    keys.flatMap(({ downstream, leaseMs }) => (leaseMs === null ? [] : [[downstream, leaseMs] as const]))
+  )
   return rows.map(row => ({
     taskId: row.task_id,
     downstream: row.downstream,

@@ -89,7 +89,8 @@ export async function applyMoves(
         and m.from_bits & (case d.phase
           when 'WAITING' then 1 when 'IN_FLIGHT' then 2 when 'AWAITING_RECEIPT' then 4 when 'BLOCKED' then 8
           else case d.status when 2 then 16 when 1 then 32 else 64 end end) <> 0
-        and (not m.overdue or d.next_action_at + interval '0' <= now())
+        and (not m.overdue or d.next_action_at + interval '0' <= now()
+          and (m.reason is distinct from 'EXPIRED' or d.deliver_before <= now()))
         and (m.owner is null or d.owner = m.owner)${
           anew ? sql` and (m.phase is distinct from 'BLOCKED' or d.position > 0)` : sql``
         }${
@@ -266,8 +267,11 @@ function failureOf({ move, attempt, receipt }: Completion & { move: Move }) {
 
 const stillBits = {
   SENDING: stateBits(phases),
+  FAILED: stateBits(['FAILED']),
+  WAITING: stateBits(['WAITING']),
   IN_FLIGHT: stateBits(['IN_FLIGHT']),
-  FAILED: stateBits(['FAILED'])
+  AWAITING_RECEIPT: stateBits(['AWAITING_RECEIPT']),
+  BLOCKED: stateBits(['BLOCKED'])
 }
 const fromBits = ({ name, ifStill }: Move): number =>
   effects[name].fromBits & (ifStill ? stillBits[ifStill] : ~0)

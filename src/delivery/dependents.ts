@@ -144,7 +144,10 @@ async function moveDependents(
       } else if (verdict === 'unblock')
         moves.push({ move: { ...key, name: 'unblock', afterMs: one.startMs }, task: one })
       if (verdict === 'fail')
-        moves.push({ move: { ...key, name: 'fail', reason: 'DEPENDENCY_DELETED' }, task: one })
+        moves.push({
+          move: { ...key, name: 'fail', reason: 'DEPENDENCY_DELETED', ifStill: 'BLOCKED' },
+          task: one
+        })
       if (verdict === 'hold' && !alarmed) held.push(key)
     }
   }

@@ -199,7 +199,7 @@ async function end(
   moveOf: (key: Pick<Move, 'taskId' | 'downstream' | 'attempt' | 'orderingKey' | 'by'>) => Move
 ): Promise<TaskView | 'not_found' | 'nothing' | 'prepared'> {
   const { taskNo, downstream, who } = request
-  let isWritten = false
+  const audited = new Map<string, Status>()
   let ended = 0
   /** The answer of the write that ends them was lost. */
   const unknown = new Map<string, Status>()
@@ -218,10 +218,15 @@ async function end(
       // Of one that fails meanwhile this statement would not see the alarm: the next turn does. One that is redelivered may not be wanted.
       return { ...move, ifStill: status === 'SENDING' ? 'SENDING' : 'FAILED' }
     })
-    if (parts.length > 0 && !isWritten) {
-      await auditMoves(audit, parts, planned)
-      isWritten = true
-    }
+    // In a later turn also one that has changed since, or is wanted only now.
+    const isNew = parts.map(one => audited.get(one.downstream) !== one.status)
+    if (isNew.includes(true))
+      await auditMoves(
+        audit,
+        parts.filter((_, at) => isNew[at]),
+        planned.filter((_, at) => isNew[at])
+      )
+    for (const one of parts) audited.set(one.downstream, one.status)
     const done = await Promise.all(
       planned.map(move => {
         cancelled.add(task.id, move.downstream)

@@ -149,7 +149,8 @@ function rescueMoveOf(
   workersLive = cluster.workers() > 0
 ): Move {
   const { taskId, downstream, attempt, orderingKey } = one
-  const key = { taskId, downstream, attempt, orderingKey }
+  // A new round keeps the number of the attempt.
+  const key = { taskId, downstream, attempt, orderingKey, ifStill: one.phase }
   if (one.phase === 'WAITING' || one.phase === 'BLOCKED') return { ...key, name: 'fail', reason: 'EXPIRED' }
   const policy = policyOf(handlers, one.messageCode, downstream)
   const lost = {

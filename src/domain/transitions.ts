@@ -215,7 +215,7 @@ export interface Move {
    * Only if the delivery still has this state, as it had when it was read. IN_FLIGHT: after a delivery was taken back, the result of its
    * worker changes nothing.
    */
-  ifStill?: 'SENDING' | 'IN_FLIGHT' | 'FAILED'
+  ifStill?: 'SENDING' | 'FAILED' | Phase
   /** Only while its deliverBefore has not passed. */
   timely?: true
 }

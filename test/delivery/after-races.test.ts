@@ -286,3 +286,16 @@ t.test('a task that waits for nobody costs no statement more, and one more while
   await story.around.refresh()
   t.equal(await each(), 2)
 })
+
+t.test('a head that is requeued while its wait ends is looked at once more', async t => {
+  const story = await setup(t)
+  story.queue.mode = 'hold'
+  await story.post({ taskNo: 'first' })
+  await story.post({ taskNo: 'second', orderingKey: 'k', ...after('first') })
+  const id = await idOf(story, 'second')
+  const key = { taskId: id, downstream: 'warehouse', attempt: 0 }
+  await story.record({ move: { ...key, name: 'fail', reason: 'EXPIRED', orderingKey: 'k' } })
+  await story.sql`delete from promotion`
+  await closeDependencies(story.sql, [id], [])
+  t.equal((await story.sql`select from promotion where ordering_key = 'k'`).length, 1)
+})

@@ -152,6 +152,33 @@ t.test('two who promote the same key at once: one head, claimed once', async t =
   }
 })
 
+t.test('a downstream whose room ends within one call: what was claimed has its lease', async t => {
+  const [one] = await two(t, 'hold')
+  const keys = ['k1', 'k2', 'k3']
+  for (const orderingKey of keys) {
+    await one.accept.many(
+      ['a', 'b'].map(name => taskRequest({ taskNo: `${name}:${orderingKey}`, orderingKey }))
+    )
+    await applyMoves(one.sql, [{ move: ends(await idOf(one, `a:${orderingKey}`), orderingKey) }])
+  }
+  const promoted = await promote(
+    one.sql,
+    keys.map((orderingKey, at) => ({
+      downstream: 'warehouse',
+      orderingKey,
+      leaseMs: at < 2 ? 60_000 : null,
+      skips: false
+    })),
+    true,
+    null
+  )
+  t.same(promoted.map(({ phase, loaded }) => [phase, loaded?.leaseLeftMs]).toSorted(), [
+    ['IN_FLIGHT', 60_000],
+    ['IN_FLIGHT', 60_000],
+    ['WAITING', undefined]
+  ])
+})
+
 t.test('an end that is not committed yet, and one that never is, let nothing go', async t => {
   const [one, other] = await two(t, 'hold')
   await one.accept.many(['a', 'b'].map(taskNo => taskRequest({ taskNo, orderingKey: 'k' })))

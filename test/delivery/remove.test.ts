@@ -1,4 +1,8 @@
 import t from 'tap'
+import { cancelled } from '../../src/delivery/cancelled.ts'
+import { completer, type Complete } from '../../src/delivery/complete.ts'
+import { remove } from '../../src/delivery/operate.ts'
+import { createMetrics } from '../../src/runtime/metrics.ts'
 import { only } from '../support/only.ts'
 import { failed } from '../support/scripted.ts'
 import { setup } from '../support/setup.ts'
@@ -53,4 +57,41 @@ t.test('the alarm of a task that nobody wants any more is resolved', async t => 
   t.equal((await sql`select from alarm where resolved_at is null`).length, 1)
   await remove(taskNo)
   t.equal((await sql`select from alarm where resolved_at is null`).length, 0)
+})
+
+t.test('what only a later turn deletes is in the audit too', async t => {
+  const story = await setup(t, { downstreams: { warehouse: {}, points: {} } })
+  const { queue, sql, record } = story
+  queue.mode = 'hold'
+  const taskNo = await story.post()
+  const [{ id }] = await sql<[{ id: string }]>`select id from task`
+  const points = { taskId: id, downstream: 'points', attempt: 1 }
+  await record({ move: { ...points, name: 'fail', reason: 'SEND_EXHAUSTED' } })
+  const write = completer({
+    sql,
+    metrics: createMetrics({ processMetrics: false }),
+    giveUp: new AbortController().signal
+  })
+  let isFirst = true
+  const complete: Complete = Object.assign(
+    async (item: Parameters<Complete>[0]) => {
+      if (isFirst) {
+        isFirst = false
+        await sql`update delivery set attempt = 2 where downstream = 'warehouse'`
+        await story.redeliver(taskNo, { downstream: 'points' })
+      }
+      return write(item)
+    },
+    { idle: write.idle }
+  )
+  const audits: object[] = []
+  const who = { name: 'ops-1' }
+  await remove({ sql, complete, cancelled: cancelled() }, taskNo, who, async (before, after) => {
+    audits.push({ before, after })
+  })
+  t.match(await sql`select status from delivery`, only({ status: -1 }, { status: -1 }))
+  t.same(audits, [
+    { before: { warehouse: 'SENDING' }, after: { warehouse: 'DELETED' } },
+    { before: { points: 'SENDING' }, after: { points: 'DELETED' } }
+  ])
 })
