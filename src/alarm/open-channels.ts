@@ -13,6 +13,8 @@ export interface ChannelDeps {
   secret: string
   publicUrl: string
   egressAllow: string[]
+  /** The database's time, ms since 1970. By default the host's. */
+  now?: () => number
 }
 
 const timeoutMs = 10_000
@@ -54,7 +56,7 @@ type Way = Pick<AlarmChannel, 'send' | 'close'>
 function overHttp(
   config: ChannelConfig,
   kind: Exclude<ChannelConfig['kind'], 'mail'>,
-  { secret, publicUrl, egressAllow }: ChannelDeps
+  { secret, publicUrl, egressAllow, now = Date.now }: ChannelDeps
 ): Way {
   const format = formats[kind]
   const channel =
@@ -64,7 +66,7 @@ function overHttp(
   const transport = httpTransport({ guard: guardFor(new URL(config.url), egressAllow) })
   return {
     async send(message, signal) {
-      const about = { more: listUrl(publicUrl, message), now: Date.now() }
+      const about = { more: listUrl(publicUrl, message), now: now() }
       const { url, body, headers = {}, signed = {} } = format.request(channel, message, about)
       let verdict: Sent = true
       const accepted = (answer: Answer): boolean => {

@@ -76,6 +76,39 @@ export async function loadDeliveries(
   return rows.map(row => loadedOf(row, downstream, row.lease_left_ms))
 }
 
+/**
+ * Lets the leases of these claims end `leaseMs` from now, if `owner` owns them and they have not ended. Returns the ids of their tasks.
+ * Rows that somebody has locked keep their lease.
+ */
+export async function extendLeases(
+  sql: Sql,
+  downstream: string,
+  claims: readonly Claim[],
+  { owner, leaseMs }: { owner: number; leaseMs: number }
+): Promise<Set<string>> {
+  const rows = await sql<{ task_id: string }[]>`
+    with own as materialized (
+      select d.ctid
+      from (
+        select * from unnest(
+          ${plainArray(claims.map(one => one.taskId))}::uuid[], ${plainArray(claims.map(one => one.attempt))}::int[]
+        ) as h (task_id, attempt)
+        order by task_id
+      ) h cross join lateral (
+        select ctid from delivery
+        where task_id = h.task_id and downstream = ${downstream} and attempt = h.attempt and phase = 'IN_FLIGHT'
+          and owner = ${owner}::int and next_action_at > now()
+        offset 0
+        for no key update skip locked
+      ) d
+    )
+    update delivery d set next_action_at = now() + ${leaseMs}::float8 * interval '1 ms'
+    from own o
+    where d.ctid = o.ctid
+    returning d.task_id`
+  return new Set(rows.map(row => row.task_id))
+}
+
 /** The columns from which a delivery is loaded, beside its task. */
 export type LoadedColumns = Pick<
   Row<typeof delivery>,

@@ -17,6 +17,8 @@ interface AskProducerDeps {
   concurrency: number
   /** Aborts when the process can wait no longer. */
   cutOff: AbortSignal
+  /** The database's time. */
+  now: () => Date
 }
 
 /** The answer of the producer. `reason`: why there is none. */
@@ -43,7 +45,8 @@ export function producerAsker({
   secret,
   secretPrevious,
   concurrency,
-  cutOff
+  cutOff,
+  now
 }: AskProducerDeps): Ask {
   const signers = new Map<string, Sign>()
   const signerOf = (messageCode: string): Sign => {
@@ -75,8 +78,7 @@ export function producerAsker({
         headers(payload) {
           const id = `check_${task.id}_${check}`
           return {
-            // The host's clock is good enough: receivers allow minutes.
-            ...signedHeaders(signerOf(task.messageCode), id, task, payload, new Date()),
+            ...signedHeaders(signerOf(task.messageCode), id, task, payload, now()),
             'ackbox-check': String(check),
             'ackbox-prepared-at': preparedAt.toISOString()
           }

@@ -12,7 +12,7 @@ import type { Transport } from '../transport/types.ts'
 import type { DeliveryHeaders } from './headers.ts'
 import { inHookTime, LazyHookContext, runBeforeSend } from './hooks.ts'
 import { expiresAt, forgetAt, timeLeft, type LeaseDeps } from './lease.ts'
-import type { LeasedDelivery } from './load.ts'
+import type { LeasedDelivery, SendTime } from './load.ts'
 import { askDownstream } from './probe.ts'
 
 export interface AttemptDeps extends LeaseDeps {
@@ -20,7 +20,7 @@ export interface AttemptDeps extends LeaseDeps {
   handlers: ReadonlyMap<string, LoadedHandler>
   transports: { readonly [name: string]: Transport }
   /** The current limits by downstream: an operator may have changed them. */
-  limits?: ReadonlyMap<string, { concurrency: number; pipelining?: number }>
+  limits?: ReadonlyMap<string, SendTime & { concurrency: number; pipelining?: number }>
   /** Called for each delivery that starts in time: the room in its queue depends on it. */
   started: (downstream: string) => void
   headers: DeliveryHeaders

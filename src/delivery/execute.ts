@@ -82,14 +82,18 @@ export function executor(deps: ExecuteDeps): Execute {
   const deliver = async (queued: ClaimedBatch): Promise<void> => {
     const claims = deps.heldClaims.begin(queued)
     const ahead = reading.get(claims.downstream)
-    const { loaded, isRead } = await load(deps.sql, ahead, claims, () => deps.owner.number()).catch(
-      (err: unknown) => {
-        endUnread(claims, [])
-        // Before the next job is taken: this process could not read that job either.
-        if (isAway(err)) deps.cluster.setDatabaseAway()
-        throw err
-      }
-    )
+    const { loaded, isRead } = await load(
+      deps.sql,
+      ahead,
+      claims,
+      () => deps.owner.number(),
+      deps.limits?.get(claims.downstream)
+    ).catch((err: unknown) => {
+      endUnread(claims, [])
+      // Before the next job is taken: this process could not read that job either.
+      if (isAway(err)) deps.cluster.setDatabaseAway()
+      throw err
+    })
     if (isRead) endUnread(claims, loaded)
     const limiter = deps.limiters.get(claims.downstream)
     const unhandled: LoadedDelivery[] = []

@@ -26,10 +26,8 @@ export interface HeaderOptions {
   forgetMs: number
   /** With tracing: the `traceparent` of the attempt. */
   traceparentOf?: ((delivery: LoadedDelivery) => string) | undefined
-  /** The host's clock is good enough: receivers allow minutes. */
+  /** The database's time. A host's clock may be wrong, and receivers refuse what is signed five minutes off. */
   now?: () => Date
-  /** The database's time: tokens are issued by it. */
-  databaseNow?: () => Date
 }
 
 /** Percent-encoded UTF-8, as in a URL: other text does not fit into the headers of every transport. Letters, digits and . _ - stay. */
@@ -76,8 +74,7 @@ export function deliveryHeaders({
   publicUrl,
   forgetMs,
   traceparentOf,
-  now = () => new Date(),
-  databaseNow = now
+  now = () => new Date()
 }: HeaderOptions): DeliveryHeaders {
   const signers = new Map<string, Sign>(
     handlers
@@ -127,7 +124,7 @@ export function deliveryHeaders({
       else if (ofAttempt && task.traceparent !== null) headers['ce-traceparent'] = task.traceparent
       if (needsReceipt) {
         headers['ackbox-callback-url'] = callbackUrl
-        const issued = databaseNow()
+        const issued = now()
         // Never older than its task, even if the clocks differ: it would look like the token of an earlier task.
         const at = issued < task.createdAt ? task.createdAt : issued
         headers[tokenHeader] = tokens.issue({ taskNo: task.taskNo, downstream, attempt, at })

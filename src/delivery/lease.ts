@@ -1,6 +1,6 @@
 import type { Cluster } from './cluster.ts'
 import type { DeliveryHeaders } from './headers.ts'
-import type { LeasedDelivery } from './load.ts'
+import { leaseSafetyMs, type LeasedDelivery } from './load.ts'
 import type { Reach } from './reach.ts'
 
 /** This process as the owner of its claims (service/heartbeat.ts). */
@@ -12,9 +12,6 @@ export interface Owner {
   /** ms of our monotonic clock. Deliveries claimed or read before this were taken back when the process was declared dead. */
   since(): number
 }
-
-/** Reserved at the end of every lease, so that our own record is written before the lease counts as lost. */
-const leaseSafetyMs = 1_000
 
 /** The end of the lease, ms of our monotonic clock. */
 export const expiresAt = ({ delivery, leasedFrom }: LeasedDelivery): number =>

@@ -1,4 +1,4 @@
-import { loadDeliveries, type LoadedDelivery } from '../db/deliveries.ts'
+import { extendLeases, loadDeliveries, type LoadedDelivery } from '../db/deliveries.ts'
 import type { Sql } from '../db/pool.ts'
 import { failpoint } from '../runtime/failpoint.ts'
 import type { Semaphore } from '../runtime/semaphore.ts'
@@ -12,22 +12,33 @@ export interface LeasedDelivery {
   isOwnClaim: boolean
 }
 
+/** Reserved at the end of every lease, so that our own record is written before the lease counts as lost. */
+export const leaseSafetyMs = 1_000
+
 /** Claims of deliveries of one downstream. */
 export interface ClaimedBatch {
   downstream: string
   deliveries: readonly { taskId: string; attempt: number; loaded?: LeasedDelivery | undefined }[]
 }
 
+/** The time for a send to a downstream, and the lease that leaves it. ms. */
+export interface SendTime {
+  timeoutMs: number
+  leaseMs: number
+}
+
 /**
  * The deliveries of these claims that have not changed since. From now on this process owns them. Its own claims are used as they are,
  * the others are read with one SELECT, which leaves locked rows out: their leases end, as if they had not been read. A read waits for its
- * place in `ahead`. If `isRead` is true, the caller must give the place back.
+ * place in `ahead`. If `isRead` is true, the caller must give the place back. A lease that leaves less than `time` is extended: the
+ * process that claimed has handlers with a shorter timeout, or the job has waited long.
  */
 export async function load(
   sql: Sql,
   ahead: Semaphore | undefined,
   { downstream, deliveries }: ClaimedBatch,
-  owner: () => number | null
+  owner: () => number | null,
+  time?: SendTime
 ): Promise<{ loaded: LeasedDelivery[]; isRead: boolean }> {
   const own = deliveries.flatMap(one => one.loaded ?? [])
   const unread = deliveries.filter(one => one.loaded === undefined)
@@ -36,7 +47,10 @@ export async function load(
   ahead?.enter()
   try {
     // The current number: during the wait, this process may have been declared dead and have joined again.
-    return { loaded: [...own, ...(await readClaims(sql, downstream, unread, owner()))], isRead: true }
+    const number = owner()
+    const read = await readClaims(sql, downstream, unread, number)
+    const loaded = time && number !== null ? await inTime(sql, downstream, read, number, time) : read
+    return { loaded: [...own, ...loaded], isRead: true }
   } catch (err) {
     // PostgreSQL is away: the leases end, and the dispatcher finds them.
     ahead?.leave()
@@ -61,4 +75,24 @@ export async function readClaims(
     owner
   )
   return rows.map(delivery => ({ delivery, leasedFrom, isOwnClaim: false }))
+}
+
+/** The same deliveries, each with a lease that leaves this time if it can be extended. */
+async function inTime(
+  sql: Sql,
+  downstream: string,
+  read: LeasedDelivery[],
+  owner: number,
+  { timeoutMs, leaseMs }: SendTime
+): Promise<LeasedDelivery[]> {
+  const short = read.filter(({ delivery }) => delivery.leaseLeftMs < timeoutMs + leaseSafetyMs)
+  if (short.length === 0) return read
+  const from = performance.now()
+  const claims = short.map(({ delivery: { task, attempt } }) => ({ taskId: task.id, downstream, attempt }))
+  const extended = await extendLeases(sql, downstream, claims, { owner, leaseMs })
+  return read.map(one =>
+    extended.has(one.delivery.task.id)
+      ? { ...one, delivery: { ...one.delivery, leaseLeftMs: from - one.leasedFrom + leaseMs } }
+      : one
+  )
 }

@@ -177,7 +177,7 @@ export async function buildService(options: ServiceOptions): Promise<Service> {
       handlers: [...handlers.values()],
       secret: options.secret,
       tokens,
-      databaseNow: () => cluster.now(),
+      now: () => cluster.now(),
       traceparentOf: tracing.traceparentOf
     }),
     traced: tracing.attempted,

@@ -36,7 +36,8 @@ export function halfMessages(options: HalfOptions): HalfMessages {
     secret,
     secretPrevious: config.secretPrevious,
     concurrency: mostOfOne,
-    cutOff
+    cutOff,
+    now: () => options.cluster.now()
   })
   const deps = { ...options, handlers, ask, leaseMarginMs: config.leaseMarginMs, random: Math.random }
   // Only for other callers: producers end thousands of their own half messages, and the row beside the task records that.

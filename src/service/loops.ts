@@ -121,7 +121,12 @@ export async function startLoops(options: LoopsOptions): Promise<{
   const { log, signal, drained } = options
   const { alarmChannels, publicUrl, egressAllow = [] } = config
   const isDispatcher = config.roles.has('dispatcher')
-  const channels = await openChannels(isDispatcher ? alarmChannels : [], { secret, publicUrl, egressAllow })
+  const channels = await openChannels(isDispatcher ? alarmChannels : [], {
+    secret,
+    publicUrl,
+    egressAllow,
+    now: () => cluster.now().getTime()
+  })
   const { failed, looked } = databaseOutage(cluster, log)
   // Only this loop notices that the database is back. Without it, one slow statement while draining would turn every answer into a 503.
   let primary = primaryUrl(databaseUrl)

@@ -106,3 +106,33 @@ t.test('of a backlog only what can leave soon is read, the rest when there is ro
   t.equal(reads, 8)
   t.equal(new Set(downstream.requests.map(one => one.taskNo)).size, 8)
 })
+
+t.test('a claim of a process with a shorter timeout gets a lease in which it can be sent', async t => {
+  const { sql, claim } = await acceptedOne(t)
+  const { taskId, downstream, attempt } = claim
+  const unread = { downstream, deliveries: [{ taskId, attempt }] }
+  const lease = async () => {
+    const [row] = await sql<
+      [{ ms: number }]
+    >`select extract(epoch from next_action_at - now())::float8 * 1000 as ms from delivery`
+    return row.ms
+  }
+  await sql`update delivery set owner = 7, next_action_at = now() + interval '20 s'`
+  const time = { timeoutMs: 60_000, leaseMs: 70_000 }
+  const { loaded } = await load(sql, undefined, unread, () => 8, time)
+  t.ok((loaded[0]?.delivery.leaseLeftMs ?? 0) >= 70_000)
+  const extended = await lease()
+  t.ok(extended > 60_000 && extended <= 70_000)
+
+  await load(sql, undefined, unread, () => 8, { timeoutMs: 10_000, leaseMs: 20_000 })
+  t.ok((await lease()) > 30_000, 'a lease that is long enough stays')
+
+  await sql`update delivery set next_action_at = now() - interval '1 ms'`
+  const late = await load(sql, undefined, unread, () => 8, time)
+  t.ok((late.loaded[0]?.delivery.leaseLeftMs ?? 0) <= 0, 'one that has ended is left to the dispatcher')
+  t.ok((await lease()) < 0)
+
+  await sql`update delivery set next_action_at = now() + interval '20 s'`
+  const nameless = await load(sql, undefined, unread, () => null, time)
+  t.ok((nameless.loaded[0]?.delivery.leaseLeftMs ?? 0) < 21_000)
+})

@@ -78,6 +78,10 @@ t.test('steps of an hour change nothing: nothing early, nothing twice, every rec
     ({ headers, at }) => at < (starts.get(String(headers['ackbox-task-no'])) ?? 0)
   )
   t.equal(early.length, 0, 'by the clock of PostgreSQL none came early')
+  const refused = downstream.requests.filter(
+    ({ headers, at }) => Math.abs(Number(headers['webhook-timestamp']) * 1_000 - at) > 300_000
+  )
+  t.equal(refused.length, 0, 'a receiver that checks signatures takes each')
   t.same(await unaccounted(sql, downstream.requests), [])
   const failed = all.filter(taskNo => taskNo.endsWith('1'))
   const twice = await repeated(sql, downstream)

@@ -101,7 +101,8 @@ export function halves(t: Test, story: Story, handlers = story.handlers): Halves
       secret: 'a test secret',
       secretPrevious: undefined,
       concurrency: 16,
-      cutOff: cutOff.signal
+      cutOff: cutOff.signal,
+      now: () => new Date()
     }),
     cluster: story.around,
     leaseMarginMs: 10_000,
