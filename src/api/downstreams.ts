@@ -82,7 +82,7 @@ export function downstreamRoutes(app: App, deps: ApiDeps): void {
         summary: 'Set the limits of a downstream without a restart',
         operationId: 'setLimits',
         description:
-          "Every process applies them within a second. They are stored and replace the handler's limits until set to null.",
+          "Every process applies them within a second or two. They are stored and replace the handler's limits until set to null.",
         params: nameParams,
         body: limitsBody.meta({ 'x-examples': limitExamples }),
         response: {

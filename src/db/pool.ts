@@ -23,7 +23,7 @@ interface OpenOptions {
   silenceMs?: number
 }
 
-/** The most connections for the reads of the API (reads.ts), beside those of the hot pool. */
+/** The most connections for the reads of the API and the counts of dispatchers (reads.ts), beside those of the hot pool. */
 export const readConnections = 4
 
 /** A fault of the database and its remedy, in one line for the operator. */

@@ -25,7 +25,7 @@ const shape =
   /^v1\.([A-Za-z0-9_-]{8})\.([0-9a-z]{1,9})\.([a-z][a-z0-9-]{0,31})\.([1-9][0-9]{0,9})\.[A-Za-z0-9_-]{43}$/
 
 /**
- * The callback tokens. `previous` is the old key of a rotation: its tokens are still valid.
+ * The callback tokens. `previous` is the other key of a rotation: its tokens are valid too.
  * A token has one form only. The HMAC is over its own characters and is compared in base64url. Other texts that
  * decode to the same (padding, leading zeros, a line feed) are refused.
  */

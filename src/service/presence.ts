@@ -51,7 +51,7 @@ function queueName({ redisUrl, redisPrefix }: Pick<Config, 'redisUrl' | 'redisPr
   return `redis ${where}/${options?.db ?? 0} ${redisPrefix}`
 }
 
-/** During a rotation, the SECRET_PREVIOUS of one process is still the SECRET of the other. */
+/** During a rotation, two processes have at least one secret in common, as SECRET or SECRET_PREVIOUS. */
 const isSameSecret = (ours: readonly string[], theirs: readonly string[]): boolean =>
   ours.some(secret => theirs.includes(secret))
 
@@ -144,7 +144,7 @@ export function presence({ sql, node, owner, version, reach, ...options }: Prese
       const [other] = disagreements({ secrets: facts.secrets }, await liveNodes(sql))
       if (other)
         throw new SettingError(
-          `SECRET is not that of ${other.nodes.join(', ')}, which run on this database: receipts for the one would be refused by the other. Set the same; to change it, keep the old one as SECRET_PREVIOUS (docs/operations.md)`
+          `SECRET is not that of ${other.nodes.join(', ')}, which run on this database: receipts for the one would be refused by the other. Set the same; to change it, follow "Rotate SECRET" in docs/operations.md`
         )
       await Promise.all([announce({ handles }), owner.join()])
     },

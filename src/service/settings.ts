@@ -46,10 +46,10 @@ export const settings = z.object({
     .meta({ unset: 'generated and kept in `DATA_DIR`; required with `DATABASE_URL`' }),
   SECRET_PREVIOUS: z
     .string()
-    .min(32, 'is too short: it is the former SECRET, 32 characters or more')
+    .min(32, 'is too short: it is the other SECRET of a rotation, 32 characters or more')
     .optional()
     .describe(
-      'The previous `SECRET` during a rotation. Its tokens are still accepted, and its signatures still sent.'
+      'The other `SECRET` during a rotation: first the next one, then the previous one. Its tokens are accepted too, and its signatures sent too.'
     ),
   ROLE: z
     .string()
@@ -199,7 +199,7 @@ export const settings = z.object({
   PG_POOL: whole(2, 500)
     .default(10)
     .describe(
-      'The number of connections to PostgreSQL of this process. The lists of the API use 4 more; BullMQ has its own.'
+      'The number of connections to PostgreSQL of this process. With the role `api` or `dispatcher` it opens up to 4 more, for lists, reads and counts; BullMQ has its own.'
     ),
   REDIS_PREFIX: z
     .string()

@@ -58,10 +58,12 @@ t.test('a sound setup hears OK from every check, and every check speaks', async 
 })
 
 t.test(
-  'the connections of a process are those of its pool, one for its beats and, with the API, those it reads by',
+  'the connections of a process are those of its pool, one for its beats and, unless it is a mere worker, those it reads by',
   async t => {
     const taken = { postgres: { ...postgres, connections: 88 } }
     t.match(complaints(taken)['PostgreSQL connections'], { level: 'warn', found: /one process takes 15/ })
+    for (const role of ['api', 'dispatcher'] as const)
+      t.ok(complaints(taken, { roles: new Set([role]) })['PostgreSQL connections'], role)
     t.notOk(complaints(taken, { roles: new Set(['worker']) })['PostgreSQL connections'])
   }
 )

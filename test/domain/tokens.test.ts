@@ -141,6 +141,26 @@ t.test('a token made with the previous secret passes during a rotation, and not 
   t.ok(unchanged.check(unchanged.issue(made), 'order-1', at))
 })
 
+t.test('in each step of a rotation every process takes the tokens of every other', async t => {
+  const [old, brandNew] = ['a master secret of ours, long enough', 'a brand new secret, of fitting length']
+  const steps = [
+    { current: old },
+    { current: old, previous: brandNew },
+    { current: brandNew, previous: old },
+    { current: brandNew }
+  ].map(tokens)
+  // Processes of two steps run side by side while one after the other restarts.
+  for (const [step, before] of steps.slice(0, 2).entries())
+    for (const [issuer, taker] of [
+      [before, steps[step + 1]],
+      [steps[step + 1], before]
+    ])
+      t.ok(taker?.check(issuer?.issue(made), 'order-1', at), `step ${step + 1}`)
+  // Before the last step the old tokens have run out.
+  t.ok(steps[3]?.check(steps[2]?.issue(made), 'order-1', at))
+  t.ok(steps[2]?.check(steps[3]?.issue(made), 'order-1', at))
+})
+
 t.test('a token says nothing about the secret or the task', async t => {
   const token = tokens({ current: 'planted-canary-planted-canary' }).issue({
     ...made,

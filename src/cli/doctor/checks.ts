@@ -61,7 +61,7 @@ export const checks: Check[] = [
     name: 'SECRET',
     look: (_, { secret, secretPrevious, embedded }) => {
       const make =
-        'SECRET=$(openssl rand -base64 32), the same in every process. Move the old value to SECRET_PREVIOUS'
+        'SECRET=$(openssl rand -base64 32), the same in every process. To replace one: "Rotate SECRET" in docs/operations.md'
       if (secret === undefined) return embedded ? ok('generated, kept in DATA_DIR') : fix('not set', make)
       if (isGuessable(secret)) return fix('too regular: it is easy to guess', make)
       if (secret === secretPrevious)
@@ -97,7 +97,8 @@ export const checks: Check[] = [
   ),
   ofPostgres('PostgreSQL connections', ({ settings, connections }, config) => {
     const most = Number(settings.max_connections)
-    const own = config.pgPool + 1 + (config.roles.has('api') ? readConnections : 0)
+    const hasReads = config.roles.has('api') || config.roles.has('dispatcher')
+    const own = config.pgPool + 1 + (hasReads ? readConnections : 0)
     const found = `${connections} of ${most} in use, one process takes ${own}`
     if (most - connections > own) return ok(found)
     return warn(`${found}: one more process may get no connection`, 'raise max_connections, or lower PG_POOL')

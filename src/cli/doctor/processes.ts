@@ -31,7 +31,7 @@ const complaints: Record<Disagreement['what'], (found: Disagreement, who: string
   SECRET: (_, who) => ({
     level: 'fix',
     found: `SECRET differs from that of ${who}: receipts for the one are refused by the other`,
-    remedy: 'set the same SECRET; to change it, keep the old one as SECRET_PREVIOUS'
+    remedy: 'set the same SECRET; to change it, follow "Rotate SECRET" in docs/operations.md'
   }),
   queue: ({ ours, theirs }, who) => ({
     level: 'warn',

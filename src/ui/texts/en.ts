@@ -150,7 +150,7 @@ export const en = {
     resume: 'Resume',
     changeLimits: 'Change limits',
     limitsHold:
-      'Every process follows within a second. They hold in place of what the handler says, until they are empty.',
+      'Every process follows within a second or two. They hold in place of what the handler says, until they are empty.',
     concurrency: 'Requests at the same time, 1 to 100,000',
     perSecond: 'Requests a second, 1 to 1,000,000',
     surePause: 'Nothing more is sent to it until it is resumed. What is accepted waits.',

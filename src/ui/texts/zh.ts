@@ -146,7 +146,7 @@ export const zh: Texts = {
     pause: '暂停',
     resume: '恢复',
     changeLimits: '修改限额',
-    limitsHold: '所有进程一秒内生效。填写的值取代处理器中的限额，清空后恢复处理器的限额。',
+    limitsHold: '所有进程一两秒内生效。填写的值取代处理器中的限额，清空后恢复处理器的限额。',
     concurrency: '同时进行的请求数，1 到 100,000',
     perSecond: '每秒请求数，1 到 1,000,000',
     surePause: '恢复之前不再向它发送，新接收的任务会等待。',
