@@ -85,8 +85,8 @@ export const storingDeliveries = (sql: Sql, rows: readonly DeliveryRow[], unclai
 
 /**
  * The same if some deliveries have an orderingKey. All statements lock the keys in the same order, until they commit: so positions are
- * in the order of commits, and in one statement in the order of `rows`. A new key begins at the time in µs, so that the positions of a
- * key that was removed never decrease.
+ * in the order of commits, and in one statement in the order of `rows`. No position is below the time in µs, so that those of a key never
+ * decrease, although the key was removed or the database was restored.
  */
 export const storedDeliveriesInOrder = (
   sql: Sql,
@@ -127,7 +127,8 @@ export const storedDeliveriesInOrder = (
       ) k
       order by downstream, ordering_key
       on conflict (downstream, ordering_key) do update set
-        next = ordering.next + excluded.next - excluded.head, head = coalesce(ordering.head, ordering.next)
+        next = greatest(ordering.next, excluded.head) + excluded.next - excluded.head,
+        head = coalesce(ordering.head, greatest(ordering.next, excluded.head))
       returning downstream, ordering_key, next, head
     ), placed as (
       select w.*, p.position,
