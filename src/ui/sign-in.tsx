@@ -39,12 +39,19 @@ export function SignOut() {
       type="button"
       class="plain"
       onClick={() => {
-        void remove<Session>('/session').then(
+        const before = session.value
+        const leaving = remove<Session>('/session')
+        // No read begins meanwhile: it would be refused.
+        session.value = { ...before, signedIn: false }
+        void leaving.then(
           left => {
             session.value = left
             go('/ui/')
           },
-          (error: Error) => say(error.message, true)
+          (error: Error) => {
+            session.value = before
+            say(error.message, true)
+          }
         )
       }}
     >
