@@ -77,6 +77,18 @@ export async function liveNodes(sql: Sql): Promise<NodeFacts[]> {
   }))
 }
 
+/** The messageCodes that other live processes with this role have a handler for. */
+export async function handledByOthers(
+  sql: Sql,
+  node: string,
+  role: 'api' | 'dispatcher'
+): Promise<Set<string>> {
+  const rows = await sql<{ code: string }[]>`
+    select distinct split_part(unnest(handles), ' ', 1) as code from node
+    where id <> ${node} and roles like ${`%${role}%`} and seen_at > now() - interval '15 s'`
+  return new Set(rows.map(row => row.code))
+}
+
 /** The alarm channels of all dispatchers that were seen in the last minute. Not complete: an older version does not say which it has. */
 export async function liveChannels(sql: Sql): Promise<{ known: AlarmChannels; isComplete: boolean }> {
   const rows = await sql<Pick<Row<typeof node>, 'channels'>[]>`

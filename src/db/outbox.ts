@@ -53,10 +53,18 @@ export interface OutboxRead {
   begunBelow: number
 }
 
-/** The oldest rows after `after`, without those of the shards `without`. They stay in the table, so a crash loses nothing. */
+/** What a read leaves out. */
+export interface OutboxWithout {
+  /** Of rows with a key. */
+  shards: readonly number[]
+  /** The messageCodes of rows without a key. */
+  codes: readonly string[]
+}
+
+/** The oldest rows after `after`, without those of `without`. They stay in the table, so a crash loses nothing. */
 export async function readOutbox(
   sql: Sql,
-  { after, without }: { after: number; without: readonly number[] }
+  { after, without }: { after: number; without: OutboxWithout }
 ): Promise<OutboxRead> {
   const rows = await sql<(OutboxRow & { upto: number; endedBelow: number; begunBelow: number })[]>`
     select s.*, o.id, left(o.task_no, 200) as "taskNo", left(o.message_code, 200) as "messageCode",
@@ -83,9 +91,9 @@ export async function readOutbox(
       from (
         select *, coalesce(octet_length(message_body), 0) as size, hashtext(ordering_key) & 15 as shard
         from outbox
-        where id > ${after} and (
-          ordering_key is null or not (hashtext(ordering_key) & 15) = any(${plainArray(without)}::int[])
-        )
+        where id > ${after} and case
+          when ordering_key is null then (message_code = any(${textArray(without.codes)}::text[])) is not true
+          else not (hashtext(ordering_key) & 15) = any(${plainArray(without.shards)}::int[]) end
         order by id
         limit ${atOnce}
       ) read
@@ -162,6 +170,12 @@ export async function leaseShards(
   return rows.map(row => row.shard)
 }
 
+/** Releases these shards of it. */
+export async function leaveShards(sql: Sql, owner: string, shards: readonly number[]): Promise<void> {
+  await sql`delete from outbox_lease where owner = ${owner} and shard = any(${plainArray(shards)}::int[])`
+}
+
+/** Releases all shards of it. */
 export async function releaseShards(sql: Sql, owner: string): Promise<void> {
   await sql`delete from outbox_lease where owner = ${owner}`
 }

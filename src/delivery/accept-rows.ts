@@ -1,4 +1,5 @@
 import { refusesItem } from '../db/batch.ts'
+import { handledByOthers } from '../db/cluster.ts'
 import { rejectFromOutbox, removeFromOutbox, type OutboxRow } from '../db/outbox.ts'
 import type { Sql } from '../db/pool.ts'
 import { findHashes, insertFromOutbox, type InsertResult, type NewTask } from '../db/tasks.ts'
@@ -25,6 +26,8 @@ export interface OutboxReader {
 
 export interface AcceptRowsDeps {
   sql: Sql
+  /** The name of this process. */
+  node: string
   accepting: AcceptDeps
   reader: OutboxReader
   metrics: Pick<Metrics, 'outboxRows'>
@@ -52,22 +55,24 @@ interface Refused {
 /**
  * Finishes these rows in their order. A row is stored and removed by one statement, or dropped because its task exists with the same
  * content, or moved to the rejected rows. After a crash the next look finds the rest. A process that reads the same rows at the same time
- * finds their tasks stored. Rejects with the error of PostgreSQL if it does not answer.
+ * finds their tasks stored. Rejects with the error of PostgreSQL if it does not answer. `elsewhere`: rows that stay for another process.
  */
 export async function acceptRows(
   deps: AcceptRowsDeps,
   rows: readonly OutboxRow[]
-): Promise<AcceptRowsResult> {
+): Promise<AcceptRowsResult & { elsewhere: readonly OutboxRow[] }> {
   const read = rows.map(row => ({ row, ...deps.reader.read(row) }))
   const late = read.flatMap(one => ('taskRequest' in one && one.ifNew ? [one.taskRequest.taskNo] : []))
   const known = late.length > 0 ? await findHashes(deps.sql, late) : new Map<string, string>()
-  const checked = read.map(one => {
+  const all = read.map(one => {
     if ('problem' in one) return one
     const { row, taskRequest, ifNew } = one
     return ifNew && !known.has(taskRequest.taskNo)
       ? { row, problem: ifNew }
       : checkedRow(deps, row, taskRequest)
   })
+  const elsewhere = all.some(isUnknown) ? await findElsewhere(deps, all) : noRows
+  const checked = elsewhere.size > 0 ? all.filter(one => !elsewhere.has(one.row)) : all
   // Before the later rows are stored: a row without a final answer stops its key.
   const refused = checked.filter(one => 'problem' in one)
   const lost = await reject(deps, refused)
@@ -75,7 +80,29 @@ export async function acceptRows(
     deps,
     checked.filter(one => 'task' in one)
   )
-  return { left: stored.left, lost: stored.lost + lost }
+  return { left: stored.left, lost: stored.lost + lost, elsewhere: [...elsewhere] }
+}
+
+const noRows: ReadonlySet<OutboxRow> = new Set()
+
+const isUnknown = (one: Ready | Refused): boolean => 'problem' in one && one.problem.code === 'UNKNOWN_CODE'
+
+/** The rows that another live dispatcher has the handler of, and the later rows of their keys. */
+async function findElsewhere(
+  { sql, node }: AcceptRowsDeps,
+  all: readonly (Ready | Refused)[]
+): Promise<ReadonlySet<OutboxRow>> {
+  const codes = await handledByOthers(sql, node, 'dispatcher')
+  const found = new Set<OutboxRow>()
+  const keys = new Set<string>()
+  for (const one of all) {
+    const { messageCode, orderingKey } = one.row
+    const isElsewhere = isUnknown(one) && messageCode !== null && codes.has(messageCode)
+    if (!isElsewhere && (orderingKey === null || !keys.has(orderingKey))) continue
+    found.add(one.row)
+    if (orderingKey !== null) keys.add(orderingKey)
+  }
+  return found
 }
 
 function checkedRow(deps: AcceptRowsDeps, row: OutboxRow, taskRequest: TaskRequest): Ready | Refused {

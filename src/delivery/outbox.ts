@@ -2,11 +2,13 @@ import { isAway } from '../db/batch.ts'
 import {
   hasOutbox,
   leaseShards,
+  leaveShards,
   readOutbox,
   readOutboxState,
   releaseShards,
   shardCount,
-  type OutboxRead
+  type OutboxRead,
+  type OutboxRow
 } from '../db/outbox.ts'
 import { failpoint } from '../runtime/failpoint.ts'
 import type { Metrics } from '../runtime/metrics.ts'
@@ -14,8 +16,6 @@ import { nap, repeat } from '../runtime/repeat.ts'
 import { acceptRows, type AcceptRowsDeps } from './accept-rows.ts'
 
 export interface OutboxDeps extends AcceptRowsDeps {
-  /** The name of this process as a holder of leases. */
-  node: string
   metrics: Pick<Metrics, 'outboxRows' | 'outbox'>
   /** The lease of a shard: a process that does not renew it keeps the shard this long (5 s). */
   leaseMs?: number
@@ -37,6 +37,8 @@ const peekMs = 40
 /** The outbox counts as in use this long after a row. */
 const inUseMs = 600_000
 const stateMs = 5_000
+/** The time for which rows are left to other processes that have their handler. */
+const elsewhereMs = 5_000
 const allShards = Array.from({ length: shardCount }, (_, shard) => shard)
 
 /** Turns the rows that producers enqueued into tasks. It needs no leader: a row that two processes read becomes one task. */
@@ -44,6 +46,7 @@ export function outboxAcceptor(deps: OutboxDeps): Outbox {
   const { sql, log, leaseMs = 5_000 } = deps
   const { cluster, claiming } = deps.accepting
   const shards = leases(deps, leaseMs)
+  const codesElsewhere = leftFor<string>(elsewhereMs)
   const floor = outboxFloor()
   const waiting = nap()
   let isRunning = false
@@ -54,9 +57,12 @@ export function outboxAcceptor(deps: OutboxDeps): Outbox {
   let behind: number | undefined
 
   async function look(keyed: boolean): Promise<number> {
-    const without = keyed && behind === undefined ? shards.others() : allShards
+    const without = {
+      shards: keyed && behind === undefined ? shards.others() : allShards,
+      codes: codesElsewhere.now()
+    }
     const read = await readOutbox(sql, { after: behind ?? floor.id(), without })
-    if (behind === undefined) floor.saw(read, without.length === 0)
+    if (behind === undefined) floor.saw(read, without.shards.length + without.codes.length === 0)
     const [first] = read.rows
     if (!first) {
       const jumped = behind !== undefined
@@ -68,9 +74,17 @@ export function outboxAcceptor(deps: OutboxDeps): Outbox {
     usedUntil = performance.now() + inUseMs
     const held = await shards.hold(read.rows.flatMap(row => row.shard ?? []))
     const rows = read.rows.filter(row => row.shard === null || held.has(row.shard))
-    const { left, lost } = await acceptRows(deps, rows)
+    const { left, lost, elsewhere } = await acceptRows(deps, rows)
+    if (elsewhere.length > 0) await leave(elsewhere)
     behind = lost > rows.length / 2 ? read.rows.at(-1)?.id : undefined
     return left === 0 && (read.isFull || rows.length < read.rows.length) ? 0 : restMs
+  }
+
+  /** With a row, all rows of its shard are left: they keep their order. The next looks do not read them. */
+  async function leave(rows: readonly OutboxRow[]): Promise<void> {
+    for (const { shard, messageCode } of rows)
+      if (shard === null && messageCode !== null) codesElsewhere.add(messageCode)
+    await shards.leave(rows.flatMap(row => row.shard ?? []))
   }
 
   async function turn(keyed: boolean): Promise<number> {
@@ -93,8 +107,12 @@ export function outboxAcceptor(deps: OutboxDeps): Outbox {
   async function rest(restMs: number, signal: AbortSignal): Promise<void> {
     for (const end = performance.now() + restMs; ;) {
       const leftMs = end - performance.now()
-      // No peeks while the outbox is not in use, or the database is away.
-      const peeks = performance.now() < usedUntil && failures === 0 && behind === undefined
+      // No peeks while the outbox is not in use, the database is away, or a row that was left would be found.
+      const peeks =
+        performance.now() < usedUntil &&
+        failures === 0 &&
+        behind === undefined &&
+        codesElsewhere.now().length + shards.left().length === 0
       if (leftMs <= 0 || (await waiting.take(peeks ? Math.min(peekMs, leftMs) : leftMs, signal))) return
       if (peeks && (await hasOutbox(sql, floor.id()).catch(() => true))) return
     }
@@ -142,10 +160,21 @@ export function outboxAcceptor(deps: OutboxDeps): Outbox {
  */
 function leases({ sql, node }: Pick<OutboxDeps, 'sql' | 'node'>, leaseMs: number) {
   const held = new Map<number, number>()
-  const others = new Map<number, number>()
+  const others = leftFor<number>(idleMs)
+  const left = leftFor<number>(elsewhereMs)
   return {
-    /** The shards that belonged to other processes a moment ago. */
-    others: () => [...others].filter(([, until]) => performance.now() < until).map(([shard]) => shard),
+    /** The shards that belonged to other processes a moment ago, or are left to them. */
+    others: () => [...others.now(), ...left.now()],
+    left: left.now,
+    /** Leaves these shards to other processes for a while. */
+    async leave(shards: readonly number[]): Promise<void> {
+      if (shards.length === 0) return
+      for (const shard of shards) {
+        held.delete(shard)
+        left.add(shard)
+      }
+      await leaveShards(sql, node, [...new Set(shards)])
+    },
     /** Returns those of these shards that this process holds long enough to write a batch. */
     async hold(wanted: readonly number[]): Promise<Set<number>> {
       const all = [...new Set(wanted)]
@@ -156,13 +185,25 @@ function leases({ sql, node }: Pick<OutboxDeps, 'sql' | 'node'>, leaseMs: number
         const ours = new Set(await leaseShards(sql, node, missing, leaseMs))
         for (const shard of missing) {
           if (ours.has(shard)) held.set(shard, from + leaseMs)
-          else others.set(shard, from + idleMs)
+          else others.add(shard)
         }
       }
       return new Set(all.filter(isOurs))
     },
     async release(): Promise<void> {
       if (held.size > 0) await releaseShards(sql, node).catch(() => {}) // the leases end anyway
+    }
+  }
+}
+
+/** What is left to other processes: each for `ms`. */
+function leftFor<What>(ms: number) {
+  const until = new Map<What, number>()
+  return {
+    add: (what: What) => void until.set(what, performance.now() + ms),
+    now(): What[] {
+      for (const [what, end] of until) if (end <= performance.now()) until.delete(what)
+      return [...until.keys()]
     }
   }
 }
