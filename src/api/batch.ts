@@ -1,4 +1,5 @@
-import type { AcceptResult } from '../delivery/accept.ts'
+import type { AcceptResult, Later } from '../delivery/accept.ts'
+import { unavailableHere } from '../delivery/handled-elsewhere.ts'
 import { setImmediate as turn } from 'node:timers/promises'
 import {
   readTaskRequest,
@@ -19,7 +20,7 @@ import { readBatch } from '../json/reader.ts'
 /** Bytes of bodies that are hashed and checked before the event loop serves other requests. */
 const turnBytes = 512 * 1024
 
-/** One commit for all acceptable tasks. Each other task is refused in its place, and so is one that fails alone. */
+/** One commit for all acceptable tasks. Each other task is refused in its place, and so is one that fails alone, or has to be posted again. */
 export async function acceptBatch(deps: ApiDeps, bytes: Buffer, context: RequestContext): Promise<string> {
   const read = await readBatch(bytes, turn)
   const { tasks } = fit(batchShape, read.value)
@@ -62,11 +63,20 @@ export async function acceptBatch(deps: ApiDeps, bytes: Buffer, context: Request
     const { taskNo } = one.taskRequest
     const answer = answers.next().value
     if (!answer || answer.kind === 'failed') return JSON.stringify({ taskNo, ...problemBody('INTERNAL') })
+    if (isLater(answer))
+      return JSON.stringify({ taskNo, ...problemBody('UNAVAILABLE', whyLater[answer.kind]) })
     const task = result(one, answer, codes, `/tasks/${index}`)
     return task instanceof Problem ? refuse(task, index, taskNo) : task
   })
   return `{"results":[${results.join()}]}`
 }
+
+const whyLater = {
+  elsewhere: unavailableHere().message,
+  behind: 'a task before it has to be sent again: send both again'
+}
+
+const isLater = (answer: AcceptResult | Later): answer is Later => answer.kind in whyLater
 
 function result(
   { taskRequest }: CheckedTask,

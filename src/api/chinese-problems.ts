@@ -140,6 +140,8 @@ export const chineseDetails: Readonly<Record<string, string>> = {
   'the database takes too long': '数据库没有按时响应',
   'the task was removed while it was accepted: post it again': '任务在接收时被清除：请重新提交',
   'this delivery changes too often: send the receipt again': '这次投递变化过于频繁：请重新发送回执',
+  'another process has the handler of this messageCode: send it again':
+    '这个 messageCode 的处理器在另一个进程里：请重新发送',
   'the process is overloaded': '进程过载',
   'the process is stopping': '进程正在停止',
   'send Authorization: Bearer ack_…': '请发送 Authorization: Bearer ack_…',

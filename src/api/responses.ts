@@ -87,7 +87,7 @@ export const batchAnswer = z.strictObject({
     z.looseObject({
       taskNo: z.string().optional(),
       status: natural.describe(
-        '201: created. 200: accepted before. Others are problems: 403, 409, 413, 422; 500 if this task alone failed and may be posted again.'
+        '201: created. 200: accepted before. Others are problems: 403, 409, 413, 422; 500 if this task alone failed, 503 if another process has its handler or that of a task before it: both may be posted again.'
       ),
       task: taskAnswer.optional(),
       code: z.string().optional(),

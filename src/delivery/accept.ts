@@ -13,6 +13,7 @@ import { withSteps, writeSteps } from './steps.ts'
 import { createdView, taskOf } from './accepted-task.ts'
 import { halfCommits } from './half-commits.ts'
 import { fanOut } from './fan-out.ts'
+import { unavailableHere, type HandledElsewhere } from './handled-elsewhere.ts'
 import type { Enqueuer } from './enqueue.ts'
 import type { Owner } from './lease.ts'
 import { checkedByHandler, type HandlerRefusal } from './handler-refusal.ts'
@@ -36,11 +37,17 @@ export type AcceptResult =
   | { kind: 'unknown_code' }
   | HandlerRefusal
 
+/** Its caller posts it again. `elsewhere`: another process has its handler. `behind`: it must come after such a task of the same call. */
+export interface Later {
+  kind: 'elsewhere' | 'behind'
+}
+
 /** `failed`: by an error that is this task's alone. It is logged. */
-export type BatchAcceptResult = AcceptResult | { kind: 'failed' }
+export type BatchAcceptResult = AcceptResult | Later | { kind: 'failed' }
 
 export interface AcceptDeps extends WriteDependentsDeps, WriteTasksDeps {
   handlers: ReadonlyMap<string, LoadedHandler>
+  handledElsewhere: HandledElsewhere
   enqueuer: Enqueuer
   owner: Pick<Owner, 'number'>
   leaseMarginMs: number
@@ -112,10 +119,13 @@ export function acceptor(deps: AcceptDeps): Accept {
   const all = [writes.tasks, writes.ordered, writes.dependents, writes.prepared, writes.steps, committing]
   const many: Accept['many'] = async requests => {
     const checked = requests.map(one => newTaskOf(deps, one))
+    const left = checked.some(isUnknown) ? await findElsewhere(deps, requests) : noneLeft
     // The first task with a taskNo is written. The others in the same call are compared with it.
     const firsts = new Map<string, { contentHash: string; done: Promise<AcceptResult> }>()
     const put = inTurn((task, at) => store(deps, writes, task, requests[at] as TaskRequest))
-    const acceptOne = async (one: (typeof checked)[number], index: number): Promise<AcceptResult> => {
+    const acceptOne = async (one: (typeof checked)[number], index: number): Promise<BatchAcceptResult> => {
+      const later = left.get(index)
+      if (later) return later
       if ('kind' in one) return one
       const first = firsts.get(one.taskNo)
       if (!first) {
@@ -141,7 +151,8 @@ export function acceptor(deps: AcceptDeps): Accept {
   }
   const accept = (request: TaskRequest): Promise<AcceptResult> => {
     const checked = newTaskOf(deps, request)
-    return 'kind' in checked ? Promise.resolve(checked) : store(deps, writes, checked, request)
+    if (!('kind' in checked)) return store(deps, writes, checked, request)
+    return isUnknown(checked) ? refuseUnknown(deps, request) : Promise.resolve(checked)
   }
   return Object.assign(accept, {
     many,
@@ -187,6 +198,45 @@ export function newTaskOf(
   }))
   const whole = withSteps(deps, task, handler, deps.cluster.now())
   return whole === 'no_handler' ? { kind: 'unknown_code' } : whole
+}
+
+const isUnknown = (one: object): boolean => 'kind' in one && one.kind === 'unknown_code'
+
+const isElsewhere = (
+  { handlers }: AcceptDeps,
+  { messageCode }: TaskRequest,
+  codes: ReadonlySet<string>
+): boolean => !handlers.has(messageCode) && codes.has(messageCode)
+
+async function refuseUnknown(deps: AcceptDeps, request: TaskRequest): Promise<AcceptResult> {
+  if (isElsewhere(deps, request, await deps.handledElsewhere())) throw unavailableHere()
+  return { kind: 'unknown_code' }
+}
+
+const noneLeft: ReadonlyMap<number, Later> = new Map()
+
+/** By index, the tasks that another process has to accept, and those that must come after them: with their taskNo, their key or their `after`. */
+async function findElsewhere(
+  deps: AcceptDeps,
+  requests: readonly TaskRequest[]
+): Promise<ReadonlyMap<number, Later>> {
+  const codes = await deps.handledElsewhere()
+  const left = new Map<number, Later>()
+  const taskNos = new Set<string>()
+  const keys = new Set<string>()
+  for (const [index, request] of requests.entries()) {
+    const { taskNo, orderingKey = null, after } = request
+    const kind = isElsewhere(deps, request, codes) ? 'elsewhere' : 'behind'
+    const isBehind =
+      taskNos.has(taskNo) ||
+      (orderingKey !== null && keys.has(orderingKey)) ||
+      after?.taskNos.some(one => taskNos.has(one))
+    if (kind === 'behind' && !isBehind) continue
+    left.set(index, { kind })
+    taskNos.add(taskNo)
+    if (orderingKey !== null) keys.add(orderingKey)
+  }
+  return left
 }
 
 async function store(

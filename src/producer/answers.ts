@@ -22,8 +22,8 @@ export interface DeliveryAnswer {
 }
 
 /**
- * The result of one task of a batch. 201: new. 200: already known. 500: this task alone failed, and may be posted again with its taskNo.
- * Otherwise a refusal with its code.
+ * The result of one task of a batch. 201: new. 200: already known. 500: this task alone failed. 503: another process of Ackbox has its handler,
+ * or that of a task before it. Both may be posted again with their taskNo. Otherwise a refusal with its code.
  */
 export interface BatchResult {
   taskNo: string

@@ -1,4 +1,4 @@
-// The rows that Ackbox answers 500 for. Each rests before it is posted again.
+// The rows that Ackbox answers 500 or 503 for. Each rests before it is posted again.
 import type { RelayRow, Share } from './source.ts'
 
 /** A row of these. */

@@ -150,7 +150,10 @@ function verdictsOf(body: string, count: number): RowVerdict[] {
     if (status === 200 || status === 201) return { kind: 'accepted', isNew: status === 201 }
     if (typeof status === 'number' && isFinalForTask(status))
       return { kind: 'rejected', problem: ofItsRow(result, index) }
-    return status === 500 ? { kind: 'kept', problem: ofItsRow(result, index) } : { kind: 'kept' }
+    // 503: another process has its handler, or that of a row before it.
+    return status === 500 || status === 503
+      ? { kind: 'kept', problem: ofItsRow(result, index) }
+      : { kind: 'kept' }
   })
 }
 

@@ -143,6 +143,7 @@ type UnavailableDetail =
   | 'the database takes too long'
   | 'the task was removed while it was accepted: post it again'
   | 'this delivery changes too often: send the receipt again'
+  | 'another process has the handler of this messageCode: send it again'
   | 'the process is overloaded'
   | 'the process is stopping'
 

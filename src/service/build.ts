@@ -14,6 +14,7 @@ import { admission } from '../delivery/admission.ts'
 import { executor } from '../delivery/execute.ts'
 import { dispatcher as openDispatcher } from '../delivery/dispatcher.ts'
 import { enqueuer } from '../delivery/enqueue.ts'
+import { handledElsewhere } from '../delivery/handled-elsewhere.ts'
 import { heldClaims } from '../delivery/held-claims.ts'
 import type { Logger } from '../runtime/logger.ts'
 import { cancelled as openCancelled } from '../delivery/cancelled.ts'
@@ -142,6 +143,7 @@ export async function buildService(options: ServiceOptions): Promise<Service> {
     sql,
     dependents: { accepted: ids => successors.accepted(ids) },
     handlers,
+    handledElsewhere: handledElsewhere({ sql, node, cluster }),
     enqueuer: enqueue,
     cluster,
     owner,
@@ -158,16 +160,13 @@ export async function buildService(options: ServiceOptions): Promise<Service> {
   const outbox = outboxAcceptor({ sql, accepting, reader: outboxReader(handlers, log), node, metrics, log })
   const half = halfMessages({ ...options, sql, accept, guard, cluster, metrics, cutOff: cutOff.signal })
   const execute = executor({
+    ...writing,
+    owner,
     cancelled,
     heldClaims: held,
-    sql,
-    handlers,
     transports,
     complete,
-    cluster,
-    owner,
     node,
-    leaseMarginMs: config.leaseMarginMs,
     limiters,
     limits: limits.byName,
     reach,
@@ -184,8 +183,7 @@ export async function buildService(options: ServiceOptions): Promise<Service> {
     stopping: stopping.signal,
     cutOff: cutOff.signal,
     random,
-    metrics,
-    log
+    metrics
   })
   const receive = receiptTaker({ sql, handlers, tokens, complete, cluster, random, metrics, log })
   const waiting = waiters({ sql, log })

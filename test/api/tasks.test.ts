@@ -309,6 +309,28 @@ t.test(
   }
 )
 
+t.test('a task of a batch that another process has to take is answered 503 in its place', async t => {
+  const { app, bugs } = await api(t, {
+    acceptMany: async requests =>
+      requests.map(({ taskNo }) => ({
+        kind: taskNo === 'one' ? 'elsewhere' : taskNo === 'two' ? 'behind' : 'conflict'
+      }))
+  })
+  const post = (...taskNos: string[]) =>
+    inject(app, '/tasks/batch', { tasks: taskNos.map(taskNo => ({ ...order, taskNo })) })
+  const mixed = await post('one', 'two', 'three')
+  t.equal(mixed.statusCode, 200)
+  t.match(mixed.json(), {
+    results: only(
+      { taskNo: 'one', status: 503, code: 'UNAVAILABLE', detail: /another process has the handler/ },
+      { taskNo: 'two', status: 503, code: 'UNAVAILABLE', detail: /a task before it/ },
+      { taskNo: 'three', status: 409 }
+    )
+  })
+  t.match((await post('one')).json(), { results: only({ status: 503 }) })
+  t.equal(bugs.length, 0)
+})
+
 t.test('when the database is away the answer is 503 with a time, and never a bug', async t => {
   const away = async () => {
     throw new Unavailable('the database cannot be reached', 3, {

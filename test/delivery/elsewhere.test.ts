@@ -2,18 +2,39 @@
 import t, { type Test } from 'tap'
 import { writeNode } from '../../src/db/cluster.ts'
 import type { Sql } from '../../src/db/pool.ts'
+import type { TaskRequest } from '../../src/delivery/accept.ts'
 import { testDb } from '../support/postgres.ts'
 import { setup, type SetupOptions, type Story } from '../support/setup.ts'
+import { taskRequest } from '../support/task-request.ts'
 import { until } from '../support/until.ts'
 
+interface Deploy {
+  sql: Sql
+  old: Story
+  young: Story
+  /** How often the old process has asked what others have a handler for. */
+  questions: () => number
+}
+
 /** An old process without a handler for `stock.changed`, and a new one with it, on one database. */
-async function deploy(t: Test, options: SetupOptions = {}): Promise<{ sql: Sql; old: Story; young: Story }> {
+async function deploy(t: Test, options: SetupOptions = {}): Promise<Deploy> {
   const { sql } = await testDb(t, { max: 8 })
-  const old = await setup(t, { ...options, sql })
+  const asked = counting(sql, 'unnest(handles)')
+  const old = await setup(t, { ...options, sql: asked.sql })
   const young = await setup(t, { ...options, sql })
   const [known] = young.handlers.values()
   if (known) young.handlers.set('stock.changed', { ...known, messageCode: 'stock.changed' })
-  return { sql, old, young }
+  return { sql, old, young, questions: asked.count }
+}
+
+/** A client that counts its statements with this text. */
+function counting(sql: Sql, text: string): { sql: Sql; count: () => number } {
+  let seen = 0
+  const apply = (target: Sql, self: unknown, given: [readonly string[]]): unknown => {
+    if ([given[0]].flat().join('').includes(text)) seen++
+    return Reflect.apply(target as never, self, given)
+  }
+  return { sql: new Proxy(sql, { apply }), count: () => seen }
 }
 
 /** The new process lives, in these roles. */
@@ -34,48 +55,37 @@ const taskNos = async (sql: Sql): Promise<string[]> =>
   (await sql<{ task_no: string }[]>`select task_no from task order by id`).map(row => row.task_no)
 
 const rejected = async (sql: Sql): Promise<string[]> =>
-  (await sql<{ task_no: string }[]>`select task_no from outbox_rejected order by task_no`).map(
-    row => row.task_no
-  )
+  (await sql<{ task_no: string }[]>`select task_no from outbox_rejected order by id`).map(row => row.task_no)
 
-t.test(
-  'rows whose handler only another dispatcher has stay for it, and those behind them do not',
-  async t => {
-    const { sql, old, young } = await deploy(t)
-    await join(sql)
-    await sql`select ackbox_api.enqueue('stock.changed', '1', 'stock-' || i) from generate_series(1, 250) i`
-    await enqueue(sql, 'stock.changed', 'k-1', 'k')
-    await enqueue(sql, 'order.paid', 'k-2', 'k')
-    await enqueue(sql, 'order.paid', 'free')
-    let reads = 0
-    const counting = new Proxy(sql, {
-      apply(target, self, given: [readonly string[]]) {
-        if (given[0].join('').includes('from outbox')) reads++
-        return Reflect.apply(target as never, self, given)
-      }
-    })
-    const stop = new AbortController()
-    t.teardown(() => stop.abort())
-    const running = [old.outboxOfAnother({ node: 'old', sql: counting }).run(stop.signal)]
-    await until('the one behind them is stored', async () => (await taskNos(sql)).length > 0)
-    t.same(await taskNos(sql), ['free'])
-    t.same(await sql`select from outbox_lease`, [], 'the shard of the key is free')
-    const from = performance.now()
-    reads = 0
-    await until('it has looked again', () => reads > 5)
-    t.ok(performance.now() - from > 1_000, `${performance.now() - from} ms for six looks`)
-    running.push(young.outboxOfAnother({ node: 'young' }).run(stop.signal))
-    await until('the other one takes them', async () => (await taskNos(sql)).length === 253)
-    const keyed = (await taskNos(sql)).filter(taskNo => taskNo.startsWith('k-'))
-    t.same(keyed, ['k-1', 'k-2'], 'in their order')
-    stop.abort()
-    await Promise.all(running)
-    t.same(await rejected(sql), [])
-    t.same(old.logged('outbox.rejected'), [])
-  }
-)
+const stock = (more: Partial<TaskRequest> = {}) => taskRequest({ messageCode: 'stock.changed', ...more })
 
-t.test('rows whose handler no live dispatcher has are rejected', async t => {
+t.test('rows that another dispatcher has the handler of stay for it, and no others do', async t => {
+  const { sql, old, young } = await deploy(t)
+  await join(sql)
+  await sql`select ackbox_api.enqueue('stock.changed', '1', 'stock-' || i) from generate_series(1, 250) i`
+  await enqueue(sql, 'stock.changed', 'k-1', 'k')
+  await enqueue(sql, 'order.paid', 'k-2', 'k')
+  await enqueue(sql, 'order.paid', 'free')
+  const reads = counting(sql, 'from outbox')
+  const stop = new AbortController()
+  t.teardown(() => stop.abort())
+  const running = [old.outboxOfAnother({ node: 'old', sql: reads.sql }).run(stop.signal)]
+  await until('the one behind them is stored', async () => (await taskNos(sql)).length > 0)
+  t.same(await taskNos(sql), ['free'])
+  t.same(await sql`select from outbox_lease`, [], 'the shard of the key is free')
+  const [from, before] = [performance.now(), reads.count()]
+  await until('it has looked six times', () => reads.count() > before + 5)
+  t.ok(performance.now() - from > 1_000, `${performance.now() - from} ms for six looks`)
+  running.push(young.outboxOfAnother({ node: 'young' }).run(stop.signal))
+  await until('the other one takes them', async () => (await taskNos(sql)).length === 253)
+  const keyed = (await taskNos(sql)).filter(taskNo => taskNo.startsWith('k-'))
+  t.same(keyed, ['k-1', 'k-2'], 'in their order')
+  stop.abort()
+  await Promise.all(running)
+  t.same(await rejected(sql), [])
+})
+
+t.test('rows that no live dispatcher has the handler of are rejected', async t => {
   const { sql, old } = await deploy(t)
   await join(sql, 'api,worker')
   await enqueue(sql, 'stock.changed', 'of-another-role')
@@ -89,4 +99,54 @@ t.test('rows whose handler no live dispatcher has are rejected', async t => {
   await die(sql)
   await old.acceptRows()
   t.same(await rejected(sql), ['of-another-role', 'of-nobody', 'of-the-dead'])
+})
+
+t.test('a task that another process has the handler of is to be posted again', async t => {
+  const { sql, old, young, questions } = await deploy(t)
+  const one = stock()
+  const answer = (): Promise<unknown> => old.accept(one).catch((err: unknown) => err)
+  const askedAgain = async (): Promise<void> => {
+    const before = questions()
+    await until('the last answer is old', async () => {
+      await answer()
+      return questions() > before
+    })
+  }
+  t.match(await answer(), { kind: 'unknown_code' })
+  await join(sql, 'worker,dispatcher')
+  await askedAgain()
+  t.match(await answer(), { kind: 'unknown_code' }, 'a process without an API takes no POST')
+  await join(sql)
+  await askedAgain()
+  const message = 'another process has the handler of this messageCode: send it again'
+  t.match(await answer(), { name: 'Unavailable', message, retryAfterS: 1 })
+  t.match(await young.accept(one), { kind: 'created' })
+  await die(sql)
+  await askedAgain()
+  t.match(await answer(), { kind: 'unknown_code' })
+  const before = questions()
+  await Promise.all(
+    Array.from({ length: 300 }, (_, n) => old.accept(taskRequest({ messageCode: `nobody.${n}` })))
+  )
+  t.ok(questions() - before <= 1, 'a flood of unknown codes asks once')
+})
+
+t.test('in a batch what must come after such a task is to be posted again too', async t => {
+  const { sql, old } = await deploy(t)
+  await join(sql)
+  const answers = await old.accept.many([
+    taskRequest({ orderingKey: 'k' }),
+    stock({ orderingKey: 'k' }),
+    stock({ taskNo: 'stock-2' }),
+    taskRequest({ orderingKey: 'k' }),
+    taskRequest({ taskNo: 'waits', after: { taskNos: ['stock-2'], codes: null } }),
+    taskRequest({ after: { taskNos: ['waits'], codes: null } }),
+    taskRequest({ taskNo: 'stock-2' }),
+    taskRequest({ messageCode: 'nobody' }),
+    taskRequest({ orderingKey: 'another' })
+  ])
+  t.same(
+    answers.map(({ kind }) => kind),
+    ['created', 'elsewhere', 'elsewhere', 'behind', 'behind', 'behind', 'behind', 'unknown_code', 'created']
+  )
 })

@@ -86,6 +86,31 @@ t.test('other handlers are warned about at start and by the doctor', async t => 
   t.match(await doctor(on.env), /WARN {2}Processes +the handlers differ from those of/)
 })
 
+t.test('a task that only another process has the handler of is answered 503 with a time', async t => {
+  const on = await stage(t)
+  if (!on) return
+  const one = await start(t, on.env)
+  const other = await start(t, {
+    ...on.env,
+    HANDLERS_DIR: path.resolve(import.meta.dirname, '../support/long')
+  })
+  const task = { messageCode: 'test.receipt', messageBody: { n: 1 }, taskNo: 'one' }
+  const send = (url: string, body: object) =>
+    fetch(url, {
+      method: 'POST',
+      headers: { 'content-type': 'application/json' },
+      body: JSON.stringify(body)
+    })
+  const refused = await send(`${other.url}/tasks`, task)
+  t.equal(refused.status, 503)
+  t.equal(refused.headers.get('retry-after'), '1')
+  t.match(await refused.json(), { code: 'UNAVAILABLE', detail: /another process has the handler/ })
+  const batch = await send(`${other.url}/tasks/batch`, { tasks: [task] })
+  t.match(await batch.json(), { results: only({ taskNo: 'one', status: 503, code: 'UNAVAILABLE' }) })
+  t.equal((await send(`${other.url}/tasks`, { ...task, messageCode: 'test.nobody' })).status, 422)
+  t.equal((await send(`${one.url}/tasks`, task)).status, 201)
+})
+
 t.test('other alarm channels are warned about at start and by the doctor, without their URLs', async t => {
   const on = await stage(t)
   if (!on) return

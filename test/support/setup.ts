@@ -20,6 +20,7 @@ import type { Owner } from '../../src/delivery/lease.ts'
 import { cancelled } from '../../src/delivery/cancelled.ts'
 import { successors, type Successors } from '../../src/delivery/successors.ts'
 import { enqueuer, type Enqueuer } from '../../src/delivery/enqueue.ts'
+import { handledElsewhere } from '../../src/delivery/handled-elsewhere.ts'
 import { heldClaims } from '../../src/delivery/held-claims.ts'
 import { outboxAcceptor, type Outbox, type OutboxDeps } from '../../src/delivery/outbox.ts'
 import { deliveryHeaders } from '../../src/delivery/headers.ts'
@@ -173,6 +174,7 @@ export async function setup(t: Test, options: SetupOptions = {}): Promise<Story>
     successors: () => succession
   })
   const stopped = cancelled()
+  const elsewhere = handledElsewhere({ sql, node: 'test', cluster: around })
   const queue = new FakeQueue(async job => {
     const [first] = job
     if (!first) return
@@ -222,6 +224,7 @@ export async function setup(t: Test, options: SetupOptions = {}): Promise<Story>
     sql,
     dependents: { accepted: ids => succession.accepted(ids) },
     handlers,
+    handledElsewhere: elsewhere,
     enqueuer: enqueuing,
     cluster: around,
     owner,
