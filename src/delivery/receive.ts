@@ -18,8 +18,9 @@ import { moves, statusOf, type Move } from '../domain/transitions.ts'
 import type { ReceiptResult, Status } from '../domain/types.ts'
 import type { TokenClaims, Tokens } from '../domain/tokens.ts'
 import { askOnReceipt, type ReceiptDecision } from './on-receipt.ts'
-import type { Logger } from '../runtime/logger.ts'
+import { isPowerOfTen, type Logger } from '../runtime/logger.ts'
 import type { Cluster } from './cluster.ts'
+import { unavailableHere, type HandledElsewhere } from './handled-elsewhere.ts'
 import { orUnavailable } from './unavailable.ts'
 import type { Complete, Completed, CountedCompletion } from './complete.ts'
 
@@ -46,6 +47,7 @@ export type ReceiveResult =
 interface ReceiveDeps {
   sql: Sql
   handlers: ReadonlyMap<string, LoadedHandler>
+  handledElsewhere: HandledElsewhere
   tokens: Tokens
   complete: Complete
   cluster: Cluster
@@ -68,6 +70,8 @@ interface Store {
    */
   waiting: number
   text: number
+  /** By messageCode without a handler in any process: the receipts so far. */
+  unhandled: Map<string, number>
 }
 
 /** PROCESSING may extend a receipt timeout until this long after the delivery. */
@@ -88,7 +92,8 @@ export function receiptTaker(deps: ReceiveDeps): (request: ReceiptRequest) => Pr
     // Up to 5 MiB. Receipts of one task share a row.
     bodies: batcher({ max: 20, write: ids => readBodies(deps.sql, ids) }),
     waiting: 0,
-    text: 0
+    text: 0,
+    unhandled: new Map()
   }
   return async request => {
     const token = deps.tokens.check(request.token, request.taskNo, deps.cluster.now())
@@ -117,6 +122,8 @@ async function take(
     if (found.task.messageCode !== request.messageCode) return 'wrong_code'
     if (found.status === 'DELETED') return 'deleted'
     const counts = canCount(request.result, token, found)
+    if (counts && !decision && !deps.handlers.has(found.task.messageCode))
+      await checkElsewhere(deps, store, found.task, downstream)
     // The hook is called once, and only if the receipt can still change something: not for one of an earlier round.
     decision ??= counts
       ? await askOnReceipt(deps, request, token, found.task, id =>
@@ -144,6 +151,19 @@ async function take(
     if (received) return received
   }
   throw new Unavailable('this delivery changes too often: send the receipt again')
+}
+
+/** Throws Unavailable if another process has the handler: its hook must decide. Without a handler there is no hook, and the receipt is taken. */
+async function checkElsewhere(
+  { handledElsewhere, log }: ReceiveDeps,
+  { unhandled }: Store,
+  { taskNo, messageCode }: BodilessTask,
+  downstream: string
+): Promise<void> {
+  if ((await handledElsewhere()).has(messageCode)) throw unavailableHere()
+  const times = (unhandled.get(messageCode) ?? 0) + 1
+  unhandled.set(messageCode, times)
+  if (isPowerOfTen(times)) log.warn({ taskNo, downstream, messageCode }, 'receipt.no_handler')
 }
 
 /** Writes the receipt and its move in the shared group commit. Undefined: another move was faster, and nothing is written. */

@@ -185,7 +185,7 @@ export async function buildService(options: ServiceOptions): Promise<Service> {
     random,
     metrics
   })
-  const receive = receiptTaker({ sql, handlers, tokens, complete, cluster, random, metrics, log })
+  const receive = receiptTaker({ ...writing, tokens, complete, random, metrics })
   const waiting = waiters({ sql, log })
   const api = apiCalls({
     ...options,

@@ -3,6 +3,7 @@ import t, { type Test } from 'tap'
 import { writeNode } from '../../src/db/cluster.ts'
 import type { Sql } from '../../src/db/pool.ts'
 import type { TaskRequest } from '../../src/delivery/accept.ts'
+import { only } from '../support/only.ts'
 import { testDb } from '../support/postgres.ts'
 import { setup, type SetupOptions, type Story } from '../support/setup.ts'
 import { taskRequest } from '../support/task-request.ts'
@@ -35,6 +36,15 @@ function counting(sql: Sql, text: string): { sql: Sql; count: () => number } {
     return Reflect.apply(target as never, self, given)
   }
   return { sql: new Proxy(sql, { apply }), count: () => seen }
+}
+
+/** By then the last answer of `questions` is not used any more. `ask` uses it. */
+async function askedAgain(questions: () => number, ask: () => Promise<unknown>): Promise<void> {
+  const before = questions()
+  await until('it asks again', async () => {
+    await ask()
+    return questions() > before
+  })
 }
 
 /** The new process lives, in these roles. */
@@ -72,7 +82,7 @@ t.test('rows that another dispatcher has the handler of stay for it, and no othe
   const running = [old.outboxOfAnother({ node: 'old', sql: reads.sql }).run(stop.signal)]
   await until('the one behind them is stored', async () => (await taskNos(sql)).length > 0)
   t.same(await taskNos(sql), ['free'])
-  t.same(await sql`select from outbox_lease`, [], 'the shard of the key is free')
+  await until('the shard of the key is free', async () => (await sql`select from outbox_lease`).length === 0)
   const [from, before] = [performance.now(), reads.count()]
   await until('it has looked six times', () => reads.count() > before + 5)
   t.ok(performance.now() - from > 1_000, `${performance.now() - from} ms for six looks`)
@@ -105,24 +115,17 @@ t.test('a task that another process has the handler of is to be posted again', a
   const { sql, old, young, questions } = await deploy(t)
   const one = stock()
   const answer = (): Promise<unknown> => old.accept(one).catch((err: unknown) => err)
-  const askedAgain = async (): Promise<void> => {
-    const before = questions()
-    await until('the last answer is old', async () => {
-      await answer()
-      return questions() > before
-    })
-  }
   t.match(await answer(), { kind: 'unknown_code' })
   await join(sql, 'worker,dispatcher')
-  await askedAgain()
+  await askedAgain(questions, answer)
   t.match(await answer(), { kind: 'unknown_code' }, 'a process without an API takes no POST')
   await join(sql)
-  await askedAgain()
+  await askedAgain(questions, answer)
   const message = 'another process has the handler of this messageCode: send it again'
   t.match(await answer(), { name: 'Unavailable', message, retryAfterS: 1 })
   t.match(await young.accept(one), { kind: 'created' })
   await die(sql)
-  await askedAgain()
+  await askedAgain(questions, answer)
   t.match(await answer(), { kind: 'unknown_code' })
   const before = questions()
   await Promise.all(
@@ -148,5 +151,43 @@ t.test('in a batch what must come after such a task is to be posted again too', 
   t.same(
     answers.map(({ kind }) => kind),
     ['created', 'elsewhere', 'elsewhere', 'behind', 'behind', 'behind', 'behind', 'unknown_code', 'created']
+  )
+})
+
+t.test('a receipt waits for a process with its handler, whose hook decides', async t => {
+  const { sql, old, young, questions } = await deploy(t, {
+    downstream: { needCallback: true },
+    handler: { onReceipt: () => 'FAILED' }
+  })
+  await join(sql)
+  const post = async (messageCode: string) => {
+    const taskNo = await young.post({ messageCode })
+    await young.quiet()
+    return { taskNo, messageCode, token: young.downstream.requests.at(-1)?.token }
+  }
+  const one = await post('stock.changed')
+  for (const result of ['HANDLED', 'FAILED'] as const)
+    await t.rejects(old.receive({ ...one, result }), {
+      name: 'Unavailable',
+      message: /another process has the handler/
+    })
+  t.match(await young.delivery(one.taskNo), { status: 'SENDING', receipts: { length: 0 } })
+  t.match(await old.receive({ ...(await post('order.paid')) }), { status: 'FAILED' }, 'by its own hook')
+  t.match(await young.receive(one), { status: 'FAILED', applied: true })
+  t.match(await old.receive({ ...one, result: 'RETRY' }), { applied: false }, 'which changes nothing')
+
+  const rest: Awaited<ReturnType<typeof post>>[] = []
+  for (let n = 0; n < 11; n++) rest.push(await post('stock.changed'))
+  await die(sql)
+  const unknown = () => old.accept(stock()).catch(() => {})
+  await askedAgain(questions, unknown)
+  for (const two of rest) t.match(await old.receive(two), { status: 'HANDLED', applied: true })
+  t.match(
+    old.logged('receipt.no_handler'),
+    only(
+      { level: 'warn', taskNo: rest[0]?.taskNo, downstream: 'warehouse', messageCode: 'stock.changed' },
+      { taskNo: rest[9]?.taskNo }
+    ),
+    'the first and the tenth are told'
   )
 })

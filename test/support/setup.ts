@@ -248,6 +248,7 @@ export async function setup(t: Test, options: SetupOptions = {}): Promise<Story>
   const receive = receiptTaker({
     sql,
     handlers,
+    handledElsewhere: elsewhere,
     tokens: issued,
     complete: record,
     cluster: around,
