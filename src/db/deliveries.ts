@@ -290,3 +290,9 @@ export async function findOrphans(sql: Sql, known: readonly string[], limit: num
     ) d`
   return rows.map(claimOf)
 }
+
+/** Whether one of these tasks has a delivery, in whatever state. */
+export async function hasDelivery(sql: Sql, taskIds: readonly string[]): Promise<boolean> {
+  const rows = await sql`select from delivery where task_id = any(${plainArray(taskIds)}::uuid[]) limit 1`
+  return rows.count > 0
+}

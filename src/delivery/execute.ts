@@ -15,6 +15,7 @@ import { load, type ClaimedBatch, type LeasedDelivery } from './load.ts'
 import type { Cancelled } from './cancelled.ts'
 import type { Logger } from '../runtime/logger.ts'
 import { outcomes, type Outcomes } from './outcomes.ts'
+import { unknownJobs } from './unknown-jobs.ts'
 import type { Reach } from './reach.ts'
 import { semaphore, waitGroup } from '../runtime/semaphore.ts'
 import type { Cluster } from './cluster.ts'
@@ -66,6 +67,7 @@ const no = (): boolean => false
 export function executor(deps: ExecuteDeps): Execute {
   const busy = waitGroup()
   const pending = outcomes(deps, deps.limiters.keys())
+  const lookUp = unknownJobs(deps)
   const reading = new Map([...deps.limiters.keys()].map(name => [name, semaphore(mostLoaded)] as const))
   const start = (work: Promise<void>, delivery: LoadedDelivery): void => {
     const lost = (err: unknown): void => {
@@ -95,6 +97,13 @@ export function executor(deps: ExecuteDeps): Execute {
       throw err
     })
     if (isRead) endUnread(claims, loaded)
+    if (isRead && loaded.length === 0) {
+      busy.enter()
+      // Without an answer the next such job asks.
+      void lookUp(claims)
+        .catch(() => {})
+        .then(busy.leave)
+    }
     const limiter = deps.limiters.get(claims.downstream)
     const unhandled: LoadedDelivery[] = []
     for (const one of loaded) {
