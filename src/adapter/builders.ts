@@ -1,6 +1,14 @@
 // Query builders and ORMs. No library is imported: each function checks the handle for the members that it uses.
 import { wrongHandle } from './drivers.ts'
-import { AdapterError, type Database, type Dialect, type Row, type Tx, type Value } from './transaction.ts'
+import {
+  AdapterError,
+  alreadyInside,
+  type Database,
+  type Dialect,
+  type Row,
+  type Tx,
+  type Value
+} from './transaction.ts'
 
 /** The handle that a library's `transaction(work)` passes to the work, or the given handle itself. */
 export type Native<From> = From extends {
@@ -193,10 +201,18 @@ function database<Handle, Inner>(from: object, library: Library<Handle>): Databa
     query: async (text, values) => rowsOf(await library.query(native, text, values)),
     ...(library.isTransaction(native) ? {} : { refusal: `What ${library.name} was given is no transaction` })
   })
+  const requireOutside = async (): Promise<void> => {
+    if (library.isTransaction(handle)) throw alreadyInside(library.name)
+  }
   return {
     ...within(handle),
     within: native => within(native as unknown as Handle),
-    begin: work => library.begin(handle, native => work(native as unknown as Inner))
+    requireOutside,
+    async begin(work) {
+      // The library would set a savepoint.
+      await requireOutside()
+      return await library.begin(handle, native => work(native as unknown as Inner))
+    }
   }
 }
 

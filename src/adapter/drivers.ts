@@ -1,6 +1,15 @@
 // Drivers that execute SQL text. No library is imported: each function checks the handle for the members that it uses.
 import { AsyncLocalStorage } from 'node:async_hooks'
-import { AdapterError, txOf, type Database, type PostgresJs, type Row, type Tx } from './transaction.ts'
+import {
+  AdapterError,
+  alreadyInside,
+  isInside,
+  txOf,
+  type Database,
+  type PostgresJs,
+  type Row,
+  type Tx
+} from './transaction.ts'
 
 /** The client from a pool's `connect`, or the given client itself. */
 export type PgNative<From> = From extends { connect: { (): Promise<infer Client>; (callback: never): void } }
@@ -35,29 +44,39 @@ export function fromPg<From extends object>(from: From): Database<PgNative<From>
   const handle = from as unknown as PgClient | PgPool
   if (typeof handle.query !== 'function') throw wrongHandle('fromPg', 'a client or a pool of pg')
   const pool = 'totalCount' in handle ? handle : undefined
+  const single = pool ? undefined : from
   const within = (client: PgClient): Tx => ({
     dialect: 'postgres',
     query: async (text, values) => (await client.query(text, [...values])).rows
   })
+  const requireOutside = async (): Promise<void> => {
+    if (pool) return
+    // One message without values, so outside a transaction both times are that of this statement.
+    const { rows } = await handle.query('select now() <> statement_timestamp() as inside')
+    if (rows[0]?.['inside'] === true) throw alreadyInside('fromPg')
+  }
   return {
     ...within(handle),
     ...(pool ? { refusal: 'This is a pool of pg and no transaction' } : {}),
     within: native => within(native as unknown as PgClient),
-    begin: inTurn(pool ? undefined : from, async work => {
-      const client = pool ? await pool.connect() : handle
-      const statement = async (text: string) => void (await client.query(text))
-      if (pool) client.on?.('error', ignoreLost)
-      return await inTransaction(
-        statement,
-        () => work(client as unknown as PgNative<From>),
-        err => {
-          if (!pool) return
-          // With an error the pool closes the client, which may emit more of them.
-          if (!err) client.removeListener?.('error', ignoreLost)
-          client.release?.(err)
-        }
-      )
-    })
+    requireOutside: () => inTurn(single, requireOutside),
+    begin: work =>
+      inTurn(single, async () => {
+        await requireOutside()
+        const client = pool ? await pool.connect() : handle
+        const statement = async (text: string) => void (await client.query(text))
+        if (pool) client.on?.('error', ignoreLost)
+        return await inTransaction(
+          statement,
+          () => work(client as unknown as PgNative<From>),
+          err => {
+            if (!pool) return
+            // With an error the pool closes the client, which may emit more of them.
+            if (!err) client.removeListener?.('error', ignoreLost)
+            client.release?.(err)
+          }
+        )
+      })
   }
 }
 
@@ -91,6 +110,7 @@ export function fromMysql2<From extends object>(from: From): Database<Mysql2Nati
   if (typeof handle.execute !== 'function')
     throw wrongHandle('fromMysql2', 'a connection or a pool of mysql2')
   const pool = 'getConnection' in handle ? handle : undefined
+  const single = pool ? undefined : from
   const within = (connection: Mysql2Connection): Tx => ({
     dialect: 'mysql',
     async query(text, values) {
@@ -99,23 +119,29 @@ export function fromMysql2<From extends object>(from: From): Database<Mysql2Nati
       return Array.isArray(rows) ? (rows as Row[]) : []
     }
   })
+  const requireOutside = async (): Promise<void> => {
+    if (!pool && (await isInside(within(handle)))) throw alreadyInside('fromMysql2')
+  }
   return {
     ...within(handle),
     ...(pool ? { refusal: 'This is a pool of mysql2 and no transaction' } : {}),
     within: native => within(promised(native)),
-    begin: inTurn(pool ? undefined : from, async work => {
-      const connection = pool ? await pool.getConnection() : handle
-      const statement = async (text: string) => void (await connection.query(text))
-      return await inTransaction(
-        statement,
-        () => work(connection as unknown as Mysql2Native<From>),
-        err => {
-          // The connection's state is unknown, so it is destroyed. This releases its locks.
-          if (err) connection.destroy?.()
-          else if (pool) connection.release?.()
-        }
-      )
-    })
+    requireOutside: () => inTurn(single, requireOutside),
+    begin: work =>
+      inTurn(single, async () => {
+        await requireOutside()
+        const connection = pool ? await pool.getConnection() : handle
+        const statement = async (text: string) => void (await connection.query(text))
+        return await inTransaction(
+          statement,
+          () => work(connection as unknown as Mysql2Native<From>),
+          err => {
+            // The connection's state is unknown, so it is destroyed. This releases its locks.
+            if (err) connection.destroy?.()
+            else if (pool) connection.release?.()
+          }
+        )
+      })
   }
 }
 
@@ -142,32 +168,28 @@ interface PostgresJsSql<Native> {
   begin<Result>(work: (native: Native) => Promise<Result>): Promise<Result>
 }
 
-type Begin<Native> = Database<Native>['begin']
-
 /** For a single connection: the next transaction waits for the end of the one before. Together they would be one transaction. */
-function inTurn<Native>(connection: object | undefined, begin: Begin<Native>): Begin<Native> {
-  if (connection === undefined) return begin
-  return async work => {
-    const turn: Turn = { connection, isOpen: true, around: current.getStore() }
-    for (let around = openAround(turn); around; around = openAround(around))
-      if (around.connection === connection)
-        throw new AdapterError(
-          'This is one connection, and the transaction that this work runs in has it. Pass a pool in its place.'
-        )
-    const before = latest.get(connection) ?? Promise.resolve()
-    const own = before
-      .then(() => current.run(turn, () => begin(work)))
-      .finally(() => {
-        turn.isOpen = false
-      })
-    const end = own
-      .catch(() => {})
-      .then(() => {
-        if (latest.get(connection) === end) latest.delete(connection)
-      })
-    latest.set(connection, end)
-    return await own
-  }
+async function inTurn<Result>(connection: object | undefined, begin: () => Promise<Result>): Promise<Result> {
+  if (connection === undefined) return await begin()
+  const turn: Turn = { connection, isOpen: true, around: current.getStore() }
+  for (let around = openAround(turn); around; around = openAround(around))
+    if (around.connection === connection)
+      throw new AdapterError(
+        'This is one connection, and the transaction that this work runs in has it. Pass a pool in its place.'
+      )
+  const before = latest.get(connection) ?? Promise.resolve()
+  const own = before
+    .then(() => current.run(turn, begin))
+    .finally(() => {
+      turn.isOpen = false
+    })
+  const end = own
+    .catch(() => {})
+    .then(() => {
+      if (latest.get(connection) === end) latest.delete(connection)
+    })
+  latest.set(connection, end)
+  return await own
 }
 /** The latest transaction of each single connection. It never rejects. One that has ended would keep the turn that started it. */
 const latest = new WeakMap<object, Promise<unknown>>()

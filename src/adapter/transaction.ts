@@ -17,6 +17,8 @@ export type Row = Readonly<Record<string, unknown>>
 export interface Database<Native> extends Tx {
   begin<Result>(work: (native: Native) => Promise<Result>): Promise<Result>
   within(native: Native): Tx
+  /** Rejects as `begin` would for a transaction, or for a connection inside one. */
+  requireOutside?(): Promise<void>
 }
 
 /** The `tx` of postgres.js, which needs no adapter, or its `sql` where a database is needed. */
@@ -28,6 +30,12 @@ export interface PostgresJs {
 export class AdapterError extends Error {
   override name: string = 'AdapterError'
 }
+
+/** For a handle that is in a transaction of the caller: what `begin` began would end with that one, or would end it. */
+export const alreadyInside = (name: string): AdapterError =>
+  new AdapterError(
+    `${name} was given a transaction. A transaction of its own is needed here: pass the database.`
+  )
 
 export function txOf(from: Tx | PostgresJs): Tx {
   const handle = from as (Partial<Tx> & Partial<PostgresJs>) | null

@@ -49,6 +49,8 @@ export async function halfMessage<Db extends Database<unknown> | PostgresJs, Res
   { checkAfter, signal }: HalfMessageOptions = {}
 ): Promise<HalfMessageDone<Result>> {
   const at = databaseOf(db)
+  // Before the first step: a half message that is refused afterwards would be left for the check.
+  await at.requireOutside?.()
   const taskNo = task.taskNo ?? randomUUID()
   const half = await ackbox.prepare({ ...task, taskNo }, { checkAfter, signal })
   if (half.status !== 'PREPARED')

@@ -1,7 +1,7 @@
 // Each adapter with its real library and a real database: the task and the work commit together or not at all.
 import postgres from 'postgres'
 import t, { type Test } from 'tap'
-import { AdapterError, ddl, enqueue, outbox, type Task } from '../../src/producer/producer.ts'
+import { AdapterError, ddl, enqueue, outbox, type Database, type Task } from '../../src/producer/producer.ts'
 import { testMariadb } from '../support/mariadb.ts'
 import { only } from '../support/only.ts'
 import { emptyDb } from '../support/postgres.ts'
@@ -61,6 +61,12 @@ t.test('MariaDB', async t => {
   }
   for (const library of onMariadb) await t.test(library.name, t => story(t, library, shop))
 })
+
+const insideAlready = {
+  name: 'AdapterError',
+  message: /^from\w+ was given a transaction\. A transaction of its own is needed here: pass the database\.$/
+}
+const isDatabase = (handle: object): handle is Database<unknown> => 'within' in handle
 
 async function story(t: Test, library: Library, shop: Shop): Promise<void> {
   const opened = await library.open(shop.url)
@@ -122,6 +128,24 @@ async function story(t: Test, library: Library, shop: Shop): Promise<void> {
       t.match(await shop.rows(), only({ task_no: 'order-1-paid' }))
     })
   }
+
+  await t.test('a transaction begins no other one, and goes on as it was', async t => {
+    await opened.transaction(async ({ tx, run }) => {
+      await run(pay)
+      if (isDatabase(tx)) {
+        await t.rejects(
+          tx.begin(() => outbox(tx, task())),
+          insideAlready
+        )
+        await t.rejects(async () => await tx.requireOutside?.(), insideAlready)
+      }
+      await outbox(tx, task({ taskNo: 'order-2-paid' }))
+    })
+    t.equal(await shop.balance(), 3)
+    t.match(await shop.rows(), only({ task_no: 'order-2-paid' }))
+    for (const outside of Object.values(opened.outside))
+      if (isDatabase(outside)) await outside.requireOutside?.()
+  })
 
   await t.test('what is no transaction is refused, with the reason, and nothing is written', async t => {
     for (const [name, outside] of Object.entries(opened.outside)) {

@@ -6,6 +6,7 @@ import {
   AlreadyDecided,
   answerCheck,
   client,
+  fromMysql2,
   fromPg,
   halfMessage,
   UnclearCommit,
@@ -189,6 +190,26 @@ async function stories(t: Test, { shop, fake, ackbox }: Scene): Promise<void> {
         cause: { name: 'AckboxError', code: 'TASK_ROLLED_BACK' }
       })
       t.equal(await shop.balance(), before - 7)
+    }
+  )
+
+  await t.test(
+    'inside a transaction of the caller no half message is prepared, and nothing is lost',
+    async t => {
+      const before = [await shop.balance(), fake.seen.length]
+      const own = async (native: object) => {
+        await run(native, pay)
+        await t.rejects(buy('inside', db.dialect === 'postgres' ? fromPg(native) : fromMysql2(native)), {
+          name: 'AdapterError',
+          message: /was given a transaction/
+        })
+        throw new Error('rolled back')
+      }
+      await t.rejects(
+        db.begin(native => own(native as object)),
+        { message: 'rolled back' }
+      )
+      t.same([await shop.balance(), fake.seen.length], before)
     }
   )
 
