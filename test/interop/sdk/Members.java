@@ -34,9 +34,9 @@ public class Members {
       connection.commit();
     }
     new Ackbox(args[1], "a-key").post(task);
-    for (String body : List.of("", "{", "{\"a\":1,}", "[1 2]", "01", "\"\\x\"", "\"\n\"", "nul", "null", "{}x", "\"half \ud83d\"", "[".repeat(100_000)))
+    for (String body : List.of("", "{", "{\"a\":1,}", "[1 2]", "01", "\"\\x\"", "\"\n\"", "nul", "null", "{}x", "\"half \ud83d\"", "\"half \\ud83d\"", "{\"\\udcb8\":1}", "[\"a\\u0000b\"]", "{\"\\u0000\":1}", "{\"a\":null,\"\\u0061\":2}", "[".repeat(100_000)))
       if (isTaken(body)) System.out.println("taken: " + body);
-    for (String body : List.of("1", " [ ] ", "{\"a\":{\"b\":[true,false,null,-1.5e+3,\"\\u00e9\\n\"]}}"))
+    for (String body : List.of("1", " [ ] ", "[\"\\ud83d\\udcb8\", \"\\\\u0000\", {\"a\":1}, {\"a\":1}]", "{\"a\":{\"b\":[true,false,null,-1.5e+3,\"\\u00e9\\n\"]}}"))
       if (!isTaken(body)) System.out.println("not taken: " + body);
     if (!isTaken("9".repeat(1_000_000))) System.out.println("not taken: a long number");
     for (Runnable wrong : List.<Runnable>of(() -> task.delay(Duration.ofMillis(-1)), () -> task.extend("null"), () -> task.extend("[]"), () -> task.extend("{\"a\":\"\ud83d\"}")))

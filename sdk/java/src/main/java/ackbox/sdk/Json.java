@@ -18,7 +18,7 @@ final class Json {
   /** No value is made of it: nobody here asks for one, and one of a million digits takes a minute. */
   record Numeral(String text) {}
 
-  /** Map, List, String, Numeral, Boolean or null. Throws IllegalArgumentException for what is no JSON. */
+  /** Map, List, String, Numeral, Boolean or null. Throws IllegalArgumentException for what is no JSON, and for a name that an object has twice. */
   static Object read(String text) {
     Json json = new Json(text);
     Object value = json.value(0);
@@ -70,6 +70,7 @@ final class Json {
       space();
       String name = string();
       if (!isNext(':')) throw wrong();
+      if (members.containsKey(name)) throw new IllegalArgumentException("the same member name twice in one object");
       members.put(name, value(depth + 1));
     } while (isNext(','));
     if (!isNext('}')) throw wrong();

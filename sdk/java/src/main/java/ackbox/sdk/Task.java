@@ -50,9 +50,9 @@ public final class Task {
   private Task(String messageCode, String messageBody) {
     if (messageCode == null || !messageCode.matches(CODE))
       throw new IllegalArgumentException("messageCode must be 1 to 255 of A-Z a-z 0-9 . _ - and start with a letter or digit");
-    if (messageBody == null || Json.read(messageBody) == null)
-      throw new IllegalArgumentException("messageBody must be any JSON value but null");
-    checkPairs("messageBody", messageBody);
+    Object body = messageBody == null ? null : Json.read(messageBody);
+    if (body == null) throw new IllegalArgumentException("messageBody must be any JSON value but null");
+    checkTexts("messageBody", body);
     // From here on a second try is the same task.
     members.put("taskNo", UUID.randomUUID().toString());
     members.put("messageCode", messageCode);
@@ -118,8 +118,8 @@ public final class Task {
 
   /** A JSON object, kept and shown with the task, never delivered. */
   public Task extend(String json) {
-    if (json == null || !(Json.read(json) instanceof Map)) throw new IllegalArgumentException("extend must be a JSON object");
-    checkPairs("extend", json);
+    if (json == null || !(Json.read(json) instanceof Map<?, ?> object)) throw new IllegalArgumentException("extend must be a JSON object");
+    checkTexts("extend", object);
     return put("extend", new Raw(json));
   }
 
@@ -147,8 +147,16 @@ public final class Task {
     return columns;
   }
 
-  /** Half a surrogate pair would be a question mark in UTF-8, without an error. */
-  private static void checkPairs(String member, String text) {
+  /** Ackbox refuses a request with NUL or half a surrogate pair, also as escapes. Unescaped, a half would be a question mark in UTF-8, without an error. */
+  private static void checkTexts(String member, Object value) {
+    if (value instanceof List<?> items) items.forEach(each -> checkTexts(member, each));
+    if (value instanceof Map<?, ?> object)
+      object.forEach((name, each) -> {
+        checkTexts(member, name);
+        checkTexts(member, each);
+      });
+    if (!(value instanceof String text)) return;
+    if (text.indexOf('\0') >= 0) throw new IllegalArgumentException(member + " has NUL, which no database text can hold");
     if (!StandardCharsets.UTF_8.newEncoder().canEncode(text)) throw new IllegalArgumentException(member + " has half a surrogate pair");
   }
 
