@@ -82,7 +82,7 @@ export function client(options: ClientOptions): Client {
       throw err
     }
   }
-  const postPart = async (
+  const postAtOnce = async (
     texts: readonly string[],
     signal: AbortSignal | undefined
   ): Promise<BatchResult[]> => {
@@ -99,6 +99,18 @@ export function client(options: ClientOptions): Client {
       {}
     )
   }
+  /** In halves where one task makes Ackbox refuse the whole request: that finds it, and the others arrive. */
+  async function* postPart(
+    texts: readonly string[],
+    signal: AbortSignal | undefined
+  ): AsyncGenerator<Omit<BatchResult, 'taskNo'>> {
+    const answer = await postAtOnce(texts, signal).catch(unreadable)
+    if (Array.isArray(answer)) return yield* answer
+    if (texts.length === 1) return yield answer
+    const middle = Math.ceil(texts.length / 2)
+    yield* postPart(texts.slice(0, middle), signal)
+    yield* postPart(texts.slice(middle), signal)
+  }
   return {
     post: async (task, { signal } = {}) => await postOne(task, {}, signal),
     prepare: async (task, { checkAfter, signal } = {}) =>
@@ -113,9 +125,12 @@ export function client(options: ClientOptions): Client {
       const results: BatchResult[] = []
       try {
         for (const texts of parts(rows.map(row => postText(row, { traceparent: row.traceparent }))))
-          for (const result of await postPart(texts, signal))
-            // The result of a refused task may have no taskNo. It is added here.
-            results.push({ ...result, taskNo: taskNos[results.length] ?? '' })
+          for await (const result of postPart(texts, signal)) {
+            const index = results.length
+            // The result of a refused task may have no taskNo, and its pointer begins with its place in the request.
+            const pointer = result.pointer?.replace(/^\/tasks\/\d+/, `/tasks/${index}`)
+            results.push({ ...result, ...(pointer && { pointer }), taskNo: taskNos[index] ?? '' })
+          }
       } catch (err) {
         if (err instanceof AckboxError) Object.assign(err, { taskNos, results })
         throw err
@@ -162,6 +177,13 @@ export function client(options: ClientOptions): Client {
       }
     }
   }
+}
+
+/** The result of the only task of a request whose bytes Ackbox does not read. Rethrows every other error. */
+function unreadable(err: unknown): Omit<BatchResult, 'taskNo'> {
+  if (!(err instanceof AckboxError && err.status === 400 && err.code !== undefined)) throw err
+  const { status, code, detail, pointer } = err
+  return { status, code, ...(detail && { detail }), ...(pointer && { pointer }) }
 }
 
 function targetOf({ url, key, timeoutMs = 10_000, retryForMs = 30_000 }: ClientOptions): Target {

@@ -157,9 +157,8 @@ export function postText(task: WrittenTask, more: Readonly<Record<string, unknow
 
 function bodyText({ messageBody, messageBodyText }: Task): string {
   if (messageBodyText !== undefined) {
-    if (!isJson(messageBodyText)) throw new ProducerError('messageBodyText is not JSON.')
-    // In UTF-8 it would be another character, without an error.
-    if (halfPair.test(messageBodyText)) throw new ProducerError('messageBodyText has half a surrogate pair.')
+    const problem = textProblem(messageBodyText)
+    if (problem !== undefined) throw new ProducerError(`messageBodyText ${problem}.`)
     return messageBodyText
   }
   const text = messageBody === null ? undefined : jsonText('messageBody', messageBody)
@@ -169,14 +168,13 @@ function bodyText({ messageBody, messageBodyText }: Task): string {
 }
 
 /**
- * JSON.stringify writes {} for a Map and null for NaN, and Ackbox refuses half a surrogate pair: here each is an error that names the
- * member. Returns undefined for a function or a symbol.
+ * JSON.stringify writes {} for a Map and null for NaN, and Ackbox refuses NUL and half a surrogate pair: here each is an error that names
+ * the member. Returns undefined for a function or a symbol.
  */
 function jsonText(name: string, value: unknown): string | undefined {
   try {
     return JSON.stringify(value, (key: string, member: unknown) => {
-      const problem =
-        problemOf(member) ?? (halfPair.test(key) ? 'its name has half a surrogate pair' : undefined)
+      const problem = problemOf(member) ?? nameProblem(key)
       if (problem !== undefined) throw new ProducerError(`${name}${key && `, member ${key}`}: ${problem}.`)
       return member
     })
@@ -187,25 +185,51 @@ function jsonText(name: string, value: unknown): string | undefined {
   }
 }
 
-/** Half of a surrogate pair: with the flag u, a whole pair is one character. */
+/** Why Ackbox would refuse this JSON text, and with it the whole request. Numbers are fine: they stay text. */
+function textProblem(text: string): string | undefined {
+  let problem: string | undefined
+  let members = -1 // The whole value counts too.
+  try {
+    const value: unknown = JSON.parse(text, function (this: unknown, key: string, member: unknown) {
+      if (!Array.isArray(this)) members++
+      problem ??= nameProblem(key) ?? valueProblem(member)
+      return member
+    })
+    if (value === null) return 'must not be null'
+  } catch {
+    return 'is not JSON'
+  }
+  if (problem !== undefined) return `is refused: ${problem}`
+  const names = [...text.matchAll(stringOrName)].filter(([, colon]) => colon !== undefined)
+  return names.length === members ? undefined : 'has the same member name twice in one object'
+}
+const stringOrName = /"[^"\\]*(?:\\.[^"\\]*)*"(\s*:)?/g
+
+/** Half of a surrogate pair: with the flag u, a whole pair is one character. In UTF-8 it would be another character, without an error. */
 const halfPair = /\p{Surrogate}/u
+
+function stringProblem(text: string): string | undefined {
+  if (text.includes('\0')) return 'NUL, which no database text can hold'
+  return halfPair.test(text) ? 'half a surrogate pair' : undefined
+}
+
+function nameProblem(name: string): string | undefined {
+  const problem = stringProblem(name)
+  return problem && `its name has ${problem}`
+}
+
+function valueProblem(value: unknown): string | undefined {
+  const problem = typeof value === 'string' ? stringProblem(value) : undefined
+  return problem && `a text has ${problem}`
+}
 
 function problemOf(value: unknown): string | undefined {
   if (typeof value === 'number' && !Number.isFinite(value)) return `${value} is no number of JSON`
   if (typeof value === 'bigint')
     return `a BigInt is no number of JSON; write it as text, or the whole body as messageBodyText`
-  if (typeof value === 'string' && halfPair.test(value)) return 'a text has half a surrogate pair'
   if (value instanceof Map || value instanceof Set)
     return `JSON has no ${value instanceof Map ? 'Map; use Object.fromEntries' : 'Set; use an array'}`
-  return undefined
-}
-
-function isJson(text: string): boolean {
-  try {
-    return JSON.parse(text) !== null
-  } catch {
-    return false
-  }
+  return valueProblem(value)
 }
 
 function time(name: string, value: Date | string | undefined): string | undefined {

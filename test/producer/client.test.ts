@@ -64,6 +64,20 @@ t.test('against a real service', async t => {
     t.match(results[3], { status: 409, code: 'TASK_CONFLICT' })
   })
 
+  await t.test('a body that Ackbox does not read is refused in its place, and the others arrive', async t => {
+    const tasks = Array.from({ length: 7 }, (_, i) => ({
+      messageCode: 'test.plain',
+      messageBodyText: i === 3 ? `${'['.repeat(70)}${']'.repeat(70)}` : '{"n": 1}',
+      taskNo: `deep-${i}`
+    }))
+    const results = await ackbox.batch(tasks)
+    t.same(
+      results.map(one => [one.taskNo, one.status]),
+      tasks.map(({ taskNo }, i) => [taskNo, i === 3 ? 400 : 201])
+    )
+    t.match(results[3], { code: 'TOO_DEEP', detail: /levels deep/, pointer: /^\/tasks\/3\/messageBody/ })
+  })
+
   await t.test('what is no task yet is waited for, and what never becomes one is not found', async t => {
     const waiting = ackbox.waitFor('soon-1')
     await t.rejects(ackbox.waitFor('never-1', { timeoutMs: 300 }), { code: 'TASK_NOT_FOUND' })
@@ -158,6 +172,8 @@ t.test('a page with status 200 that is not by Ackbox is an error, also if it is 
   await t.rejects(ackbox.batch([task]), notByAckbox)
   await t.rejects(ackbox.read('x'), notByAckbox)
   await t.rejects(ackbox.commit('x'), notByAckbox)
+  fake.script = (_, response) => answer(response, 400, { message: 'Bad request' })
+  await t.rejects(ackbox.batch([task, task]), { ...notByAckbox, status: 400 })
   fake.script = (_, response) => answer(response, 200, { results: [] })
   await t.rejects(ackbox.batch([task, task]), {
     name: 'AckboxError',
@@ -241,6 +257,19 @@ t.test('a body keeps its own text', async t => {
   t.match(JSON.parse(fake.seen[0]?.text ?? ''), { messageCode: 'x', extend: { a: 1 }, after: only('b') })
 })
 
+t.test('a text is taken if Ackbox takes it: its numbers, its pairs, and what looks like a name', async t => {
+  const fake = await fakeAckbox(t)
+  const ackbox = client({ url: fake.url })
+  const texts = [
+    String.raw`{"a": 1e400, "b": [{"a": "\ud83d\udcb8"}, "\"a\": 1, \\", ":", "\\u0000"], "__proto__": {}, "": 1}`,
+    '"text"',
+    '1',
+    ' [ ] '
+  ]
+  for (const messageBodyText of texts) await ackbox.post({ messageCode: 'x', messageBodyText })
+  t.equal(fake.seen.length, texts.length)
+})
+
 t.test('what JSON cannot hold is an error that names the member, and no other value', async t => {
   const fake = await fakeAckbox(t)
   const ackbox = client({ url: fake.url })
@@ -255,7 +284,9 @@ t.test('what JSON cannot hold is an error that names the member, and no other va
       'messageBody, member cents: a BigInt is no number of JSON; write it as text, or the whole body as messageBodyText.'
     ],
     [['ok', 'half \ud83d'], 'messageBody, member 1: a text has half a surrogate pair.'],
-    [{ '\udcb8': 1 }, 'messageBody, member \udcb8: its name has half a surrogate pair.']
+    [{ '\udcb8': 1 }, 'messageBody, member \udcb8: its name has half a surrogate pair.'],
+    [{ note: 'a\0b' }, 'messageBody, member note: a text has NUL, which no database text can hold.'],
+    [{ 'a\0b': 1 }, 'messageBody, member a\0b: its name has NUL, which no database text can hold.']
   ])
   for (const [messageBody, message] of messages)
     await t.rejects(ackbox.post({ messageCode: 'x', messageBody }), new ProducerError(message), message)
@@ -288,6 +319,11 @@ t.test('what could never be a task is refused before anything is asked', async t
     { ...task, messageBody: Number.NaN },
     { messageCode: 'x', messageBodyText: '{' },
     { messageCode: 'x', messageBodyText: '["half \ud83d"]' },
+    { messageCode: 'x', messageBodyText: String.raw`["half \ud83d"]` },
+    { messageCode: 'x', messageBodyText: String.raw`{"half \udcb8": 1}` },
+    { messageCode: 'x', messageBodyText: String.raw`["a\u0000b"]` },
+    { messageCode: 'x', messageBodyText: String.raw`{"a\u0000b": 1}` },
+    { messageCode: 'x', messageBodyText: String.raw`[{"a": 1, "\u0061" : 2}]` },
     { ...task, deliverStartTime: 'soon' },
     { ...task, deliverStartTime: '2026-11-20T10:00:00' },
     { ...task, delay: 1.5 },
