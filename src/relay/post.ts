@@ -198,7 +198,9 @@ async function send(
       retryAfterMs: retryAfter(answer.headers['retry-after']?.toString())
     }
   } catch (err) {
-    const { message, code } = err as NodeJS.ErrnoException
-    throw new TargetAway(`${url} cannot be reached: ${code ?? message}`, undefined, { cause: err })
+    const { name, message, code } = err as NodeJS.ErrnoException
+    // The `code` of a timeout is 23, the number of the DOMException.
+    const reason = name === 'TimeoutError' ? `no answer within ${timeoutMs} ms` : (code ?? message)
+    throw new TargetAway(`${url} cannot be reached: ${reason}`, undefined, { cause: err })
   }
 }

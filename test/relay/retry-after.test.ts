@@ -52,6 +52,25 @@ t.test('a Retry-After of more than an hour is ignored, as the client of producer
   }
 })
 
+t.test(
+  'a request that gets no answer is told with its limit, and not with the number of an exception',
+  async t => {
+    const fake = await fakeAckbox(t)
+    fake.script = () => true
+    await t.rejects(postRows({ url: fake.url, key: undefined, timeoutMs: 50 }, [row]), {
+      name: 'TargetAway',
+      message: `${fake.url} cannot be reached: no answer within 50 ms`
+    })
+    fake.script = (_, response) => {
+    response.destroy()
+    return true
+  }
+    await t.rejects(postRows({ url: fake.url, key: undefined, timeoutMs: 10_000 }, [row]), {
+      message: `${fake.url} cannot be reached: UND_ERR_SOCKET`
+    })
+  }
+)
+
 /** An outbox that has this row at each look. */
 const sourceOf = (given: typeof row, removed: number): Parameters<typeof relay>[0]['source'] => ({
   check: () => Promise.resolve(),
