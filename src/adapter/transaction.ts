@@ -78,11 +78,14 @@ export async function isInside(tx: Tx, lock = ''): Promise<boolean> {
     return true
   } catch (err) {
     if (hasCode(err, tx.dialect === 'postgres' ? noTransaction : noSavepoint)) return false
+    // MySQL prepares no SAVEPOINT, and Prisma prepares every statement. What the library shows counts then.
+    if (tx.dialect === 'mysql' && hasCode(err, notPrepared)) return tx.refusal === undefined
     throw err
   }
 }
 const noTransaction = ['25P01']
 const noSavepoint = ['ER_SP_DOES_NOT_EXIST', 1305]
+const notPrepared = ['ER_UNSUPPORTED_PS', 1295]
 
 /** Runs the work. For a missing table, throws an error that explains how to create it. */
 export async function withTables<Result>(

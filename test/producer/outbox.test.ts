@@ -3,9 +3,12 @@ import { createHash } from 'node:crypto'
 import mysql from 'mysql2/promise'
 import pg from 'pg'
 import t, { type Test } from 'tap'
+import { only } from '../support/only.ts'
 import {
+  answerCheck,
   fromMysql2,
   fromPg,
+  fromPrisma,
   outbox,
   ProducerError,
   enqueue,
@@ -163,6 +166,39 @@ t.test('a role needs no more than INSERT on the outbox, and SELECT too on the ba
   })
   t.equal((await shop.select('select from ackbox_outbox')).length, 1)
   t.equal((await shop.select('select from enqueued')).length, 1)
+})
+
+t.test('Prisma on MySQL, which prepares no savepoint: what Prisma shows counts', async t => {
+  const before = new Date(0).toISOString()
+  const refusals = [
+    {
+      message:
+        'Raw query failed. Code: `1295`. Message: `This command is not supported in the prepared statement protocol yet`'
+    },
+    { message: 'Raw query failed.', meta: { driverAdapterError: { cause: { originalCode: '1295' } } } },
+    { message: 'not supported', code: 'ER_UNSUPPORTED_PS' }
+  ]
+  for (const refusal of refusals) {
+    const written: string[] = []
+    const tx = {
+      $queryRawUnsafe: () => Promise.resolve([]),
+      async $executeRawUnsafe(text: string) {
+        if (/savepoint/.test(text)) throw Object.assign(new Error(), refusal)
+        written.push(text)
+      }
+    }
+    const prisma = { ...tx, $connect: () => Promise.resolve(), $transaction: () => Promise.resolve() }
+    t.equal(await outbox(fromPrisma(tx, 'mysql'), full), full.taskNo)
+    t.match(written, only(/^insert into ackbox_outbox/))
+    await t.rejects(outbox(fromPrisma(prisma, 'mysql'), full), { message: /committed even if/ })
+    t.same(await answerCheck(fromPrisma(prisma, 'mysql'), { taskNo: 'x', preparedAt: before }), {
+      state: 'UNKNOWN'
+    })
+    await t.rejects(answerCheck(fromPrisma(tx, 'mysql'), { taskNo: 'x', preparedAt: before }), {
+      message: /needs a pool/
+    })
+    t.equal(written.length, 1)
+  }
 })
 
 t.test('what is nothing that is known here is refused in words', async t => {
