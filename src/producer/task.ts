@@ -97,7 +97,7 @@ export function written(task: Task): WrittenTask {
   const { taskNo = randomUUID(), messageCode } = task
   checkMembers(task)
   checkTaskNo(taskNo)
-  if (!codeForm.test(messageCode))
+  if (typeof messageCode !== 'string' || !codeForm.test(messageCode))
     throw new ProducerError(
       'messageCode must be 1 to 255 of A-Z a-z 0-9 . _ - and start with a letter or digit.'
     )

@@ -314,6 +314,9 @@ t.test('what could never be a task is refused before anything is asked', async t
   const wrong: unknown[] = [
     { ...task, taskNo: 'no spaces' },
     { ...task, messageCode: '' },
+    { ...task, messageCode: undefined },
+    { ...task, messageCode: null },
+    { ...task, messageCode: 7 },
     { ...task, messageBody: undefined },
     { ...task, messageBody: null },
     { ...task, messageBody: Number.NaN },
