@@ -86,7 +86,7 @@ const claim = async (db: Database<unknown>, consumer: string): Promise<readonly 
     return db.dialect === 'postgres' ? await claimInPostgres(db, consumer) : await claimInMysql(db, consumer)
   } catch (err) {
     // Two claims at the same time can conflict. The next claim is soon enough.
-    if (hasCode(err, [1213, 'ER_LOCK_DEADLOCK', '40P01', '40001'])) return []
+    if (hasCode(err, [1020, 1213, 'ER_CHECKREAD', 'ER_LOCK_DEADLOCK', '40P01', '40001'])) return []
     throw err
   }
 }

@@ -160,7 +160,7 @@ const timeText = ({ dialect }: Pick<Tx, 'dialect'>, time: Date): string =>
   dialect === 'postgres' ? time.toISOString() : time.toISOString().replace('T', ' ').replace('Z', '')
 
 /**
- * Deadlocks, serialization failures, lock timeouts, and Prisma's limits of a transaction: the transaction is rolled back, and a retry can
+ * Deadlocks, serialization failures (1020 of MariaDB is one), lock timeouts, and Prisma's limits of a transaction: the transaction is rolled back, and a retry can
  * succeed.
  */
 export const isBusy = (err: unknown): boolean =>
@@ -168,8 +168,10 @@ export const isBusy = (err: unknown): boolean =>
     '40001',
     '40P01',
     '55P03',
+    1020,
     1205,
     1213,
+    'ER_CHECKREAD',
     'ER_LOCK_WAIT_TIMEOUT',
     'ER_LOCK_DEADLOCK',
     'P2028',

@@ -92,12 +92,22 @@ export async function answerCheck(
     return { state: (row?.['state'] as CheckState | undefined) ?? 'UNKNOWN' }
   } catch (err) {
     // The transaction holds the lock, there is a deadlock with it, or the snapshot is older than its commit.
-    const busy = ['55P03', '40P01', '40001', 1205, 1213, 'ER_LOCK_WAIT_TIMEOUT', 'ER_LOCK_DEADLOCK']
     if (err instanceof Waited || hasCode(err, busy)) return { state: 'UNKNOWN' }
     throw err
   }
 }
 
+const busy = [
+  '55P03',
+  '40P01',
+  '40001',
+  1020,
+  1205,
+  1213,
+  'ER_CHECKREAD',
+  'ER_LOCK_WAIT_TIMEOUT',
+  'ER_LOCK_DEADLOCK'
+]
 const within =
   'answerCheck needs a pool, or a connection outside a transaction: its answer must be committed before it is given.'
 const decided = 'select state from ackbox_barrier where task_no = ?'

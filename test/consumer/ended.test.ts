@@ -1,6 +1,7 @@
 // Transactions that the database ends while their work still runs: after a deadlock on MySQL, after any error on PostgreSQL.
+import mysql from 'mysql2/promise'
 import t from 'tap'
-import { receiver, type Database } from '../../src/consumer/consumer.ts'
+import { fromMysql2, receiver, type Database } from '../../src/consumer/consumer.ts'
 import { until } from '../support/until.ts'
 import { door, grant, mariadbBank, newId, postgresBank, secret, signed, type Bank } from './databases.ts'
 
@@ -72,6 +73,28 @@ t.test('MariaDB', async t => {
     t.match(await handle(id, pay), { first: false }, 'the third one is a repeat')
     t.equal(await bank.granted(), 7)
   })
+
+  await t.test(
+    'a row that has changed since the transaction began to read fails, and comes again',
+    async t => {
+      // The default since MariaDB 11.6.2.
+      await bank.select('set global innodb_snapshot_isolation = on')
+      t.teardown(() => bank.select('set global innodb_snapshot_isolation = off'))
+      const own = await mysql.createConnection(bank.url)
+      t.teardown(() => own.end())
+      const told: unknown[] = []
+      const onError = (err: unknown): void => void told.push(err)
+      const late = receiver({ secrets: [secret], db: fromMysql2(own), consumer: 'points', onError })
+      const before = await bank.granted()
+      const answer = await late.fetch(async tx => {
+        await tx.query('select granted from points')
+        await bank.select(grant)
+        await tx.query(grant)
+      })(new Request('http://shop.test/', { method: 'POST', ...signed(newId()) }))
+      t.same([answer.status, answer.headers.get('retry-after'), told], [503, '1', []])
+      t.equal(await bank.granted(), before + 7)
+    }
+  )
 
   await t.test('a deadlock that the work swallows is not taken for done', async t => {
     const id = newId()

@@ -64,7 +64,7 @@ func (b Barrier) AnswerCheck(ctx context.Context, taskNo string, preparedAt time
 		err = conn.QueryRowContext(ctx, b.marked(`select state from ackbox_barrier where task_no = ?`), taskNo).Scan(&state)
 	}
 	switch code(err) {
-	case "55P03", "40P01", "40001", "1205", "1213": // a lock that the transaction holds, a deadlock, a snapshot older than its commit
+	case "55P03", "40P01", "40001", "1020", "1205", "1213": // a lock that the transaction holds, a deadlock, a snapshot older than its commit
 		return unknown, nil
 	}
 	if errors.Is(err, sql.ErrNoRows) {

@@ -402,9 +402,9 @@ def is_in_transaction(connection):
 
 
 def is_busy(error):
-    """A deadlock, a failed serialization or a lock timeout: rolled back, and worth a retry. Libraries wrap the driver's error."""
+    """A deadlock, a failed serialization (1020 of MariaDB is one) or a lock timeout: rolled back, and worth a retry. Libraries wrap the driver's error."""
     while error is not None:
-        if getattr(error, "sqlstate", None) in ("40001", "40P01", "55P03") or error.args[:1] in ((1205,), (1213,)):
+        if getattr(error, "sqlstate", None) in ("40001", "40P01", "55P03") or error.args[:1] in ((1020,), (1205,), (1213,)):
             return True
         error = error.__cause__
     return False

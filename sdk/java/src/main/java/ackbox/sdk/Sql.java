@@ -108,11 +108,11 @@ final class Sql {
     for (int at = 0; at < values.length; at++) statement.setString(at + 1, values[at]);
   }
 
-  /** A deadlock, a failed serialization, a lock that was waited for too long: rolled back, and worth another try. Libraries wrap the driver's error. */
+  /** A deadlock, a failed serialization (1020 of MariaDB is one), a lock that was waited for too long: rolled back, and worth another try. Libraries wrap the driver's error. */
   static boolean isBusy(Throwable error) {
     for (Throwable each = error; each != null; each = each.getCause())
       if (each instanceof SQLException sql
-          && (Set.of("40001", "40P01", "55P03").contains("" + sql.getSQLState()) || sql.getErrorCode() == 1205 || sql.getErrorCode() == 1213)) return true;
+          && (Set.of("40001", "40P01", "55P03").contains("" + sql.getSQLState()) || Set.of(1020, 1205, 1213).contains(sql.getErrorCode()))) return true;
     return false;
   }
 
