@@ -71,8 +71,8 @@ const mostLate = 3
 const consumerForm = /^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$/
 /** For messages of a queue, which may have waited for a long time. forgetAfter limits their age. */
 const anyAge = Infinity
-/** Tolerance for clocks that differ. `prune` waits for the same time. */
-const marginMs = 86_400_000
+/** Tolerance for clocks that differ. `prune` waits twice as long, by the clock of the database, so that may be half a day ahead of this one. */
+const marginMs = 43_200_000
 
 export function receiver<Db extends Database<unknown> | PostgresJs>(
   options: ReceiverOptions<Db>
