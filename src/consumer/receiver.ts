@@ -54,8 +54,9 @@ export interface Receiver<Native> extends Frameworks<Native> {
     options?: OnceOptions
   ): Promise<Once<Result>>
   /**
-   * Sends receipts until the signal aborts. Any number of processes may run it. It never rejects: errors go to `onError`. An attempt that is
-   * longer than `limitMs` (default 60,000), as when a database vanished, is given up, and the next one begins unless three such are pending.
+   * Sends receipts until the signal aborts. Any number of processes may run it. It never rejects. Of failures in a row,
+   * `onError` gets the 1st, 10th, 100th and so on, and the pause grows to 30 s. An attempt that is longer than `limitMs` (default 60,000),
+   * as when a database vanished, is given up, and the next one begins unless three such are pending.
    */
   run(options?: {
     signal?: AbortSignal | undefined
@@ -68,6 +69,8 @@ export interface Receiver<Native> extends Frameworks<Native> {
 
 /** An attempt that was given up stays in the queue of the library. All of them run at once when the database answers again. */
 const mostLate = 3
+/** Failures in a row double the pause up to this. */
+const longestPauseMs = 30_000
 const consumerForm = /^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$/
 /** For messages of a queue, which may have waited for a long time. forgetAfter limits their age. */
 const anyAge = Infinity
@@ -153,6 +156,7 @@ export function receiver<Db extends Database<unknown> | PostgresJs>(
     },
     async run({ signal = new AbortController().signal, pollMs = 1_000, limitMs = 60_000 } = {}) {
       let late = 0
+      let failures = 0
       const lateEnd = (): void => {
         late--
         wake()
@@ -167,6 +171,7 @@ export function receiver<Db extends Database<unknown> | PostgresJs>(
             if (!attempt) wake = () => resolve(true)
           })
           const isMore = await Promise.race([attempt ?? woken, limit.passed])
+          if (attempt && isMore !== undefined) failures = 0
           if (isMore) continue
           if (isMore === undefined) {
             if (attempt) late++
@@ -174,18 +179,19 @@ export function receiver<Db extends Database<unknown> | PostgresJs>(
             throw new Error(`Sending receipts took more than ${limitMs} ms: the database may not answer`)
           }
         } catch (err) {
-          // Also for missing tables: nobody awaits `run`, and its rejection would end the process.
-          onError(err, {})
+          // Also for missing tables: nobody awaits `run`, and its rejection would end the process. An outage is not told each second.
+          if (/^10*$/.test(String(++failures))) onError(err, {})
         } finally {
           limit.stop()
         }
+        const pauseMs = Math.min(longestPauseMs, pollMs * 2 ** Math.min(failures - 1, 20))
         await new Promise<void>(resolve => {
           const done = (): void => {
             clearTimeout(timer)
             signal.removeEventListener('abort', done)
             resolve()
           }
-          const timer = setTimeout(done, pollMs)
+          const timer = setTimeout(done, Math.max(pollMs, pauseMs))
           wake = done
           signal.addEventListener('abort', done, { once: true })
           if (signal.aborted) done()

@@ -416,7 +416,7 @@ async function stories(t: Test, bank: Bank): Promise<void> {
     const running = points.run({ signal: stop.signal, pollMs: 20 }).finally(() => {
       isRunning = false
     })
-    await until('it is told twice', () => told.length >= 2 || !isRunning)
+    await until('it is told', () => told.length > 0 || !isRunning)
     await bank.select('alter table ackbox_receipt_outbox_later rename to ackbox_receipt_outbox')
     t.ok(isRunning)
     t.match(told[0], { name: 'AdapterError', message: /print-ddl/ })

@@ -1,6 +1,7 @@
 // The receiver's database vanishes, and its library waits for ever.
 import t from 'tap'
 import { receiver, type Database } from '../../src/consumer/consumer.ts'
+import { until } from '../support/until.ts'
 import { secret } from './databases.ts'
 
 t.setTimeout(60_000)
@@ -32,6 +33,44 @@ t.test('receipts are sent on after a statement without an answer, and its late e
   t.equal(told.length, 1)
 })
 
+t.test(
+  'an outage is told at its 1st, 10th and 100th failure, with longer pauses, and the next one again',
+  async t => {
+    const stop = new AbortController()
+    let claims = 0
+    let times: number[] = []
+    const db: Database<unknown> = {
+      dialect: 'postgres',
+      query: async () => [],
+      within: () => db,
+      async begin(work) {
+        claims++
+        times.push(performance.now())
+        if (claims === 107) stop.abort()
+        if (claims !== 105) throw new Error(`failure ${claims}`)
+        return await work(undefined)
+      }
+    }
+    const told: string[] = []
+    const onError = (err: unknown): void => void told.push((err as Error).message)
+    const points = receiver({ secrets: [secret], db, consumer: 'points', onError })
+    await points.run({ signal: stop.signal, pollMs: 0 })
+    t.same(
+      told,
+      [1, 10, 100, 106].map(nth => `failure ${nth}`)
+    )
+
+    const slow = new AbortController()
+    times = []
+    const sending = points.run({ signal: slow.signal, pollMs: 20 })
+    await until('there are five failures', () => times.length === 5)
+    slow.abort()
+    await sending
+    const [first = 0, , , , fifth = 0] = times
+    t.ok(fifth - first >= 20 + 40 + 80 + 160 - 10, `${fifth - first} ms`)
+  }
+)
+
 t.test('while the database is silent three attempts wait for it, and no more are begun', async t => {
   const stop = new AbortController()
   const late: (() => void)[] = []
@@ -50,7 +89,8 @@ t.test('while the database is silent three attempts wait for it, and no more are
   }
   let told = 0
   const onError = (): void => {
-    if (++told < 6) return
+    // The 10th failure in a row.
+    if (++told < 2) return
     t.equal(claims, 3)
     isSilent = false
     late[0]?.()

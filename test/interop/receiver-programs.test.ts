@@ -123,14 +123,18 @@ t.test(
     const url = jdbcUrl(bank.url, bank.db.dialect)
     const said = await run('java', ['-cp', classes, file, url, secret, body.toString(), ...given])
     const taskNo = headers['ackbox-task-no']
-    const [short, long, none, ended, busy, tries, early, refused = '', again, receipt = ''] = said
-      .trim()
-      .split('\n')
+    const [short, long, none, ended, busy, changed, told, tries, early, refused = '', again, receipt = ''] =
+      said.trim().split('\n')
     t.same(
       [short, long, none],
       [1, 3_600, 0].map(seconds => `{retry-after=${seconds}}`)
     )
-    t.same([ended, busy], ['500', '503'], 'a transaction that the server ended, a deadlock in another error')
+    t.same(
+      [ended, busy, changed],
+      ['500', '503', '503'],
+      'a transaction that the server ended, a deadlock in another error, a row that has changed'
+    )
+    t.equal(told, 'told 1', 'of three failures in a row while the database is away')
     t.equal(tries, 'tries 1', 'nothing more is sent once the thread is interrupted')
     t.same([early, again], ['202', '202'], 'which need no request afterwards')
     const reason = 'x'.repeat(999) // without half of the last character
@@ -152,6 +156,7 @@ t.test('ackbox_receiver.py takes the message of a queue once', { skip: without('
       [
         '500',
         '503',
+        '503',
         '500',
         'RuntimeError',
         'OSError',
@@ -161,10 +166,11 @@ t.test('ackbox_receiver.py takes the message of a queue once', { skip: without('
         'NotTaken',
         '401',
         '503',
+        '3 [0.2, 0.4, 0.8] 30',
         '200',
         'in the pool 1'
       ],
-      `${bank.db.dialect}: a transaction that the server ended, a deadlock in another error, a failure at the deadline, with autocommit, one committed after its work threw, first, repeat, another body, too old; a false time, no database; with a pool`
+      `${bank.db.dialect}: a transaction that the server ended, a deadlock in another error, a row that has changed, a failure at the deadline, with autocommit, one committed after its work threw, first, repeat, another body, too old; a false time, no database; of 100 failures in a row three are told; with a pool`
     )
     t.equal(await bank.granted(), 7)
     t.equal(

@@ -62,9 +62,9 @@ t.test(
       message: `${fake.url} cannot be reached: no answer within 50 ms`
     })
     fake.script = (_, response) => {
-    response.destroy()
-    return true
-  }
+      response.destroy()
+      return true
+    }
     await t.rejects(postRows({ url: fake.url, key: undefined, timeoutMs: 10_000 }, [row]), {
       message: `${fake.url} cannot be reached: UND_ERR_SOCKET`
     })

@@ -270,12 +270,18 @@ class Receiver:
 
     def run(self, stop):
         """Sends receipts until the threading.Event `stop` is set. Several processes may run it."""
-        while not stop.wait(0.2):
+        failures, pause_s = 0, 0.2
+        while not stop.wait(pause_s):
             try:
                 while self._send_due():
-                    pass
+                    failures = 0
+                failures, pause_s = 0, 0.2
             except Exception as error:
-                print("ackbox_receiver:", repr(error), flush=True)
+                # Of failures in a row the 1st, 10th, 100th are told: the database may be away for hours.
+                failures += 1
+                if re.fullmatch("10*", str(failures)):
+                    print("ackbox_receiver:", repr(error), flush=True)
+                pause_s = min(30, 0.2 * 2 ** min(failures, 10))
 
     def _send_due(self):
         due = self._claim()

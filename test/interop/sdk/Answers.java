@@ -15,7 +15,11 @@ import java.util.Arrays;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.atomic.AtomicInteger;
 import java.util.function.Function;
+import java.util.logging.Handler;
+import java.util.logging.LogRecord;
+import java.util.logging.Logger;
 import java.util.stream.Collectors;
 
 public class Answers {
@@ -41,6 +45,10 @@ public class Answers {
     answer((own, delivery) -> {
       throw new IllegalStateException(new SQLException("deadlock", "40P01"));
     });
+    answer((own, delivery) -> {
+      throw new SQLException("Record has changed since last read in table 'points'", "HY000", 1020);
+    });
+    away();
     interrupted();
     recycled((own, delivery) -> {
       answered.await();
@@ -58,6 +66,37 @@ public class Answers {
 
   static void answer(Receiver.Work work) {
     System.out.println(points.answer(headers()::get, given[2].getBytes(StandardCharsets.UTF_8), work).status());
+  }
+
+  /** Receipts while the database is away: the log after the third failure in a row. */
+  static void away() throws Exception {
+    AtomicInteger told = new AtomicInteger();
+    Handler counting = new Handler() {
+      @Override
+      public void publish(LogRecord line) {
+        if (line.getMessage().contains("the database is away")) told.incrementAndGet();
+      }
+
+      @Override
+      public void flush() {}
+
+      @Override
+      public void close() {}
+    };
+    Logger log = Logger.getLogger("ackbox.sdk");
+    log.addHandler(counting);
+    CountDownLatch failures = new CountDownLatch(3);
+    Connect connect = () -> {
+      failures.countDown();
+      throw new SQLException("the database is away");
+    };
+    Thread sending = new Thread(new Receipts(connect, "points", new Ackbox("http://127.0.0.1:1", null)));
+    sending.start();
+    failures.await();
+    sending.interrupt();
+    sending.join();
+    log.removeHandler(counting);
+    System.out.println("told " + told.get());
   }
 
   /** The thread is interrupted while it sends the first of three receipts: the other two stay unchanged. */

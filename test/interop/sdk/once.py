@@ -1,8 +1,11 @@
 # Handles the message of a queue twice, then messages that it must refuse. Usage: python3 once.py '{"url":…,"secret":…,"headers":{…},"body":…}'
+import contextlib
+import io
 import json
 import os
 import sys
 import time
+from datetime import datetime, timedelta, timezone
 from urllib.parse import urlparse
 
 sys.dont_write_bytecode = True
@@ -70,7 +73,11 @@ def deadlocked(cursor, body):
     raise ValueError("as a library wraps it") from RuntimeError(1213, "Deadlock found")
 
 
-for work, opening, deadline_s in (ended, connect, 60), (deadlocked, connect, 60), (fail, SlowToClose, 1):
+def changed(cursor, body):
+    raise RuntimeError(1020, "Record has changed since last read in table 'points'")
+
+
+for work, opening, deadline_s in (ended, connect, 60), (deadlocked, connect, 60), (changed, connect, 60), (fail, SlowToClose, 1):
     failing = Receiver(opening, DIALECT, "points", [given["secret"]], "http://127.0.0.1:1", deadline_s=deadline_s)
     print(failing.answer(headers, body, work)[0])
 
@@ -80,7 +87,7 @@ take(connection, fail)
 take(connection, grant)
 take(connection, grant)
 take(connection, grant, body + b" ")
-headers["ackbox-forget-after"] = "2026-01-01T00:00:00.000Z"
+headers["ackbox-forget-after"] = (datetime.now(timezone.utc) - timedelta(hours=13)).isoformat()
 take(connection, grant)
 
 for secrets in [], [""], ["whsec_"], ["whsec_c2hvcnQ="], [given["secret"] + "?"], [None]:
@@ -95,6 +102,25 @@ for secrets in [], [""], ["whsec_"], ["whsec_c2hvcnQ="], [given["secret"] + "?"]
 print(points.answer({**given["headers"], "webhook-timestamp": "9" * 5_000}, body, grant)[0])
 points.connect = lambda: 1 / 0
 print(points.answer(given["headers"], body, grant)[0])
+
+
+class Stop:
+    """The Event of `run`, set after 100 failures. It keeps the pauses."""
+
+    def __init__(self):
+        self.pauses = []
+
+    def wait(self, pause_s):
+        self.pauses.append(pause_s)
+        return len(self.pauses) > 100
+
+
+told = io.StringIO()
+stop = Stop()
+with contextlib.redirect_stdout(told):
+    points.run(stop)
+print(told.getvalue().count("ZeroDivisionError"), stop.pauses[:3], max(stop.pauses))
+
 
 class Pool:
     """A pool of one connection, with the methods of psycopg_pool."""

@@ -13,6 +13,7 @@ public final class Receipts implements Runnable {
   private static final System.Logger LOG = System.getLogger("ackbox.sdk");
   /** Longer than it takes to send one: who took it has died. */
   private static final long LEASE_MS = 30_000;
+  private static final long LONGEST_PAUSE_MS = 30_000;
   private static final int LOOKED = 10;
   private static final int LONGEST_REASON = 1_000;
   private final Connect connect;
@@ -56,13 +57,18 @@ public final class Receipts implements Runnable {
   /** Sends receipts until the thread is interrupted. Any number of processes may run it. */
   @Override
   public void run() {
+    int failures = 0;
     while (!Thread.currentThread().isInterrupted()) {
       long pauseMs = 200;
       try {
-        while (!Thread.currentThread().isInterrupted() && sendDue()) {}
+        while (!Thread.currentThread().isInterrupted() && sendDue()) failures = 0;
+        failures = 0;
       } catch (Exception away) {
-        LOG.log(System.Logger.Level.WARNING, "receipts could not be sent: " + away.getMessage());
-        pauseMs = 1_000;
+        failures++;
+        // Of failures in a row the 1st, 10th, 100th are told: the database may be away for hours.
+        if (String.valueOf(failures).matches("10*"))
+          LOG.log(System.Logger.Level.WARNING, "receipts could not be sent: " + away.getMessage());
+        pauseMs = Math.min(LONGEST_PAUSE_MS, 1_000L << Math.min(failures - 1, 10));
       }
       try {
         Thread.sleep(pauseMs);
