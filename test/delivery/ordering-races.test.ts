@@ -172,10 +172,10 @@ t.test('a downstream whose room ends within one call: what was claimed has its l
     true,
     null
   )
-  t.same(promoted.map(({ phase, loaded }) => [phase, loaded?.leaseLeftMs]).toSorted(), [
-    ['IN_FLIGHT', 60_000],
-    ['IN_FLIGHT', 60_000],
-    ['WAITING', undefined]
+  t.same(promoted.map(({ phase, loaded }) => `${phase} ${loaded?.leaseLeftMs}`).toSorted(), [
+    'IN_FLIGHT 60000',
+    'IN_FLIGHT 60000',
+    'WAITING undefined'
   ])
 })
 
