@@ -68,7 +68,8 @@ export const keyMutants: Record<string, Mutant> = {
     also: [
       {
         file: 'src/db/new-deliveries.js',
-        from: 'next = ordering.next + excluded.next - excluded.head, head = coalesce(ordering.head, ordering.next)',
+        from: `next = greatest(ordering.next, excluded.head) + excluded.next - excluded.head,
+        head = coalesce(ordering.head, greatest(ordering.next, excluded.head))`,
         to: 'next = greatest(ordering.next, excluded.next), head = coalesce(ordering.head, excluded.head)'
       },
       {

@@ -1,5 +1,4 @@
-import type { AcceptResult, Later } from '../delivery/accept.ts'
-import { unavailableHere } from '../delivery/handled-elsewhere.ts'
+import type { AcceptResult, BatchAcceptResult, Later } from '../delivery/accept.ts'
 import { setImmediate as turn } from 'node:timers/promises'
 import {
   readTaskRequest,
@@ -14,14 +13,21 @@ import { codesFor } from './access.ts'
 import { bodyOf, acceptedTask } from './problem.ts'
 import { fit, taskText } from './body.ts'
 import { batchShape, taskBody } from './requests.ts'
-import { Problem, problemBody } from '../runtime/errors.ts'
+import { Elsewhere, Problem, problemBody } from '../runtime/errors.ts'
 import { readBatch } from '../json/reader.ts'
 
 /** Bytes of bodies that are hashed and checked before the event loop serves other requests. */
 const turnBytes = 512 * 1024
 
-/** One commit for all acceptable tasks. Each other task is refused in its place, and so is one that fails alone, or has to be posted again. */
-export async function acceptBatch(deps: ApiDeps, bytes: Buffer, context: RequestContext): Promise<string> {
+/**
+ * One commit for all acceptable tasks. Each other task is refused in its place, and so is one that fails alone, or has to be posted again.
+ * `hasElsewhere`: only another process can accept some of them.
+ */
+export async function acceptBatch(
+  deps: ApiDeps,
+  bytes: Buffer,
+  context: RequestContext
+): Promise<{ text: string; hasElsewhere: boolean }> {
   const read = await readBatch(bytes, turn)
   const { tasks } = fit(batchShape, read.value)
   const checked: (CheckedTask | Problem)[] = []
@@ -68,15 +74,15 @@ export async function acceptBatch(deps: ApiDeps, bytes: Buffer, context: Request
     const task = result(one, answer, codes, `/tasks/${index}`)
     return task instanceof Problem ? refuse(task, index, taskNo) : task
   })
-  return `{"results":[${results.join()}]}`
+  return { text: `{"results":[${results.join()}]}`, hasElsewhere: accepted.some(isLater) }
 }
 
 const whyLater = {
-  elsewhere: unavailableHere().message,
+  elsewhere: new Elsewhere().message,
   behind: 'a task before it has to be sent again: send both again'
 }
 
-const isLater = (answer: AcceptResult | Later): answer is Later => answer.kind in whyLater
+const isLater = (answer: BatchAcceptResult): answer is Later => answer.kind in whyLater
 
 function result(
   { taskRequest }: CheckedTask,

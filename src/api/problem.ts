@@ -7,6 +7,7 @@ import type { FastifyReply } from 'fastify'
 import type { $ZodError } from 'zod/v4/core'
 import type { ApiLog } from './deps.ts'
 import {
+  Elsewhere,
   beginning,
   namedErrors,
   pointerOf,
@@ -29,7 +30,10 @@ export function problemOf(error: unknown): Problem {
   if (error instanceof JsonProblem) return new Problem(error.code, error.detail, pointed(error.pointer))
   if (error instanceof Unavailable) {
     return new Problem('UNAVAILABLE', error.message, {
-      headers: { 'retry-after': String(Math.max(1, Math.ceil(error.retryAfterS))) }
+      headers: {
+        'retry-after': String(Math.max(1, Math.ceil(error.retryAfterS))),
+        ...(error instanceof Elsewhere && { connection: 'close' })
+      }
     })
   }
   if (isTimeout(error)) return problemOf(new Unavailable('the database takes too long'))

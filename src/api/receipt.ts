@@ -25,7 +25,8 @@ export async function takeReceipt(
   deps: Pick<ApiDeps, 'receive'>,
   body: unknown,
   token: string | undefined,
-  remote: string
+  remote: string,
+  isQueued = false
 ): Promise<Taken> {
   const read = readBody(body, 'receipt')
   const { taskNo, messageCode, downstream, result = 'HANDLED', reason } = fit(receiptBody, read.value)
@@ -41,7 +42,8 @@ export async function takeReceipt(
     result,
     ...defined({ downstream, reason: reason && shortened(reason), data }),
     token,
-    remote
+    remote,
+    isQueued
   })
   switch (received) {
     case 'unauthorized':

@@ -166,7 +166,9 @@ export function taskRoutes(app: App, deps: ApiDeps): void {
     },
     async (request, reply) => {
       refuseOverload(deps)
-      return sendJson(reply, await acceptBatch(deps, bytesOf(request.body), contextOf(request)))
+      const { text, hasElsewhere } = await acceptBatch(deps, bytesOf(request.body), contextOf(request))
+      if (hasElsewhere) void reply.header('connection', 'close')
+      return sendJson(reply, text)
     }
   )
 }

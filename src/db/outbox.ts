@@ -61,6 +61,10 @@ export interface OutboxWithout {
   codes: readonly string[]
 }
 
+const isReadable = (sql: Sql, { shards, codes }: OutboxWithout) => sql`case
+          when ordering_key is null then (message_code = any(${textArray(codes)}::text[])) is not true
+          else not (hashtext(ordering_key) & 15) = any(${plainArray(shards)}::int[]) end`
+
 /** The oldest rows after `after`, without those of `without`. They stay in the table, so a crash loses nothing. */
 export async function readOutbox(
   sql: Sql,
@@ -91,9 +95,7 @@ export async function readOutbox(
       from (
         select *, coalesce(octet_length(message_body), 0) as size, hashtext(ordering_key) & 15 as shard
         from outbox
-        where id > ${after} and case
-          when ordering_key is null then (message_code = any(${textArray(without.codes)}::text[])) is not true
-          else not (hashtext(ordering_key) & 15) = any(${plainArray(without.shards)}::int[]) end
+        where id > ${after} and ${isReadable(sql, without)}
         order by id
         limit ${atOnce}
       ) read
@@ -110,9 +112,11 @@ export async function readOutbox(
   }
 }
 
-/** Whether there is a row after `after`. The cheapest query here: an index answers it. */
-export async function hasOutbox(sql: Sql, after: number): Promise<boolean> {
-  const rows = await sql`select from outbox where id > ${after} limit 1`
+/** Whether there is a row after `after`. The cheapest query here: an index answers it, if nothing is left out. */
+export async function hasOutbox(sql: Sql, after: number, without?: OutboxWithout): Promise<boolean> {
+  const rows = without
+    ? await sql`select from outbox where id > ${after} and ${isReadable(sql, without)} limit 1`
+    : await sql`select from outbox where id > ${after} limit 1`
   return rows.count > 0
 }
 

@@ -89,7 +89,7 @@ const isUnknown = (one: Ready | Refused): boolean => 'problem' in one && one.pro
 
 /** The rows that another live dispatcher has the handler of, and the later rows of their keys. */
 async function findElsewhere(
-  { sql, node }: AcceptRowsDeps,
+  { sql, node, accepting }: AcceptRowsDeps,
   all: readonly (Ready | Refused)[]
 ): Promise<ReadonlySet<OutboxRow>> {
   const codes = await handledByOthers(sql, node, 'dispatcher')
@@ -97,7 +97,9 @@ async function findElsewhere(
   const keys = new Set<string>()
   for (const one of all) {
     const { messageCode, orderingKey } = one.row
-    const isElsewhere = isUnknown(one) && messageCode !== null && codes.has(messageCode)
+    // A code with a handler here is unknown if one of its steps has none: that would be so elsewhere too.
+    const isElsewhere =
+      isUnknown(one) && messageCode !== null && !accepting.handlers.has(messageCode) && codes.has(messageCode)
     if (!isElsewhere && (orderingKey === null || !keys.has(orderingKey))) continue
     found.add(one.row)
     if (orderingKey !== null) keys.add(orderingKey)

@@ -3,7 +3,7 @@ import { isInfrastructure } from '../db/pool.ts'
 import type { TaskView } from '../db/views.ts'
 import { readTasks } from '../db/read-tasks.ts'
 import type { InsertResult, NewTask } from '../db/tasks.ts'
-import { Unavailable } from '../runtime/errors.ts'
+import { Elsewhere, Unavailable } from '../runtime/errors.ts'
 import type { LoadedHandler } from '../handler/loaded.ts'
 import type { Metrics } from '../runtime/metrics.ts'
 import { uuidv7 } from '../domain/ids.ts'
@@ -13,7 +13,7 @@ import { withSteps, writeSteps } from './steps.ts'
 import { createdView, taskOf } from './accepted-task.ts'
 import { halfCommits } from './half-commits.ts'
 import { fanOut } from './fan-out.ts'
-import { unavailableHere, type HandledElsewhere } from './handled-elsewhere.ts'
+import type { HandledElsewhere } from './handled-elsewhere.ts'
 import type { Enqueuer } from './enqueue.ts'
 import type { Owner } from './lease.ts'
 import { checkedByHandler, type HandlerRefusal } from './handler-refusal.ts'
@@ -209,7 +209,7 @@ const isElsewhere = (
 ): boolean => !handlers.has(messageCode) && codes.has(messageCode)
 
 async function refuseUnknown(deps: AcceptDeps, request: TaskRequest): Promise<AcceptResult> {
-  if (isElsewhere(deps, request, await deps.handledElsewhere())) throw unavailableHere()
+  if (isElsewhere(deps, request, await deps.handledElsewhere())) throw new Elsewhere()
   return { kind: 'unknown_code' }
 }
 

@@ -28,7 +28,3 @@ export function handledElsewhere(deps: {
     return orUnavailable(cluster, asked.codes)
   }
 }
-
-/** Nothing is lost: a caller that repeats the call reaches the other process. */
-export const unavailableHere = (): Unavailable =>
-  new Unavailable('another process has the handler of this messageCode: send it again')

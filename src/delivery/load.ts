@@ -30,7 +30,7 @@ export interface SendTime {
 /**
  * The deliveries of these claims that have not changed since. From now on this process owns them. Its own claims are used as they are,
  * the others are read with one SELECT, which leaves locked rows out: their leases end, as if they had not been read. A read waits for its
- * place in `ahead`. If `isRead` is true, the caller must give the place back. A lease that leaves less than `time` is extended: the
+ * place in `ahead`. If `isRead` is true, the caller must give the place back. A lease that leaves too little of `time` is extended: the
  * process that claimed has handlers with a shorter timeout, or the job has waited long.
  */
 export async function load(
@@ -77,6 +77,8 @@ export async function readClaims(
   return rows.map(delivery => ({ delivery, leasedFrom, isOwnClaim: false }))
 }
 
+const none: ReadonlySet<string> = new Set()
+
 /** The same deliveries, each with a lease that leaves this time if it can be extended. */
 async function inTime(
   sql: Sql,
@@ -85,11 +87,12 @@ async function inTime(
   owner: number,
   { timeoutMs, leaseMs }: SendTime
 ): Promise<LeasedDelivery[]> {
-  const short = read.filter(({ delivery }) => delivery.leaseLeftMs < timeoutMs + leaseSafetyMs)
+  // Others are not sent (timeLeft).
+  const short = read.filter(({ delivery }) => delivery.leaseLeftMs < timeoutMs / 2 + leaseSafetyMs)
   if (short.length === 0) return read
   const from = performance.now()
   const claims = short.map(({ delivery: { task, attempt } }) => ({ taskId: task.id, downstream, attempt }))
-  const extended = await extendLeases(sql, downstream, claims, { owner, leaseMs })
+  const extended = await extendLeases(sql, downstream, claims, { owner, leaseMs }).catch(() => none)
   return read.map(one =>
     extended.has(one.delivery.task.id)
       ? { ...one, delivery: { ...one.delivery, leaseLeftMs: from - one.leasedFrom + leaseMs } }

@@ -107,14 +107,13 @@ export function outboxAcceptor(deps: OutboxDeps): Outbox {
   async function rest(restMs: number, signal: AbortSignal): Promise<void> {
     for (const end = performance.now() + restMs; ;) {
       const leftMs = end - performance.now()
-      // No peeks while the outbox is not in use, the database is away, or a row that was left would be found.
-      const peeks =
-        performance.now() < usedUntil &&
-        failures === 0 &&
-        behind === undefined &&
-        codesElsewhere.now().length + shards.left().length === 0
+      // No peeks while the outbox is not in use, or the database is away.
+      const peeks = performance.now() < usedUntil && failures === 0 && behind === undefined
       if (leftMs <= 0 || (await waiting.take(peeks ? Math.min(peekMs, leftMs) : leftMs, signal))) return
-      if (peeks && (await hasOutbox(sql, floor.id()).catch(() => true))) return
+      if (!peeks) continue
+      const without = { codes: codesElsewhere.now(), shards: shards.left() }
+      const isWhole = without.codes.length + without.shards.length === 0
+      if (await hasOutbox(sql, floor.id(), isWhole ? undefined : without).catch(() => true)) return
     }
   }
 
@@ -211,7 +210,7 @@ function leftFor<What>(ms: number) {
 /** A look reads the rows above this id. The rows below it are gone, but PostgreSQL cannot vacuum them while an old transaction is open. */
 interface OutboxFloor {
   id(): number
-  /** The result of a look from the floor on. `isWhole`: it left no shard out. */
+  /** The result of a look from the floor on. `isWhole`: it left nothing out. */
   saw(read: OutboxRead, isWhole: boolean): void
 }
 

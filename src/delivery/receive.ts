@@ -9,7 +9,7 @@ import {
   type ReceiptLookup,
   type ReceivingDelivery
 } from '../db/receipts.ts'
-import { Unavailable } from '../runtime/errors.ts'
+import { Elsewhere, Unavailable } from '../runtime/errors.ts'
 import { failpoint } from '../runtime/failpoint.ts'
 import { policyOf, roundLimit, type LoadedHandler } from '../handler/loaded.ts'
 import type { Metrics } from '../runtime/metrics.ts'
@@ -20,7 +20,7 @@ import type { TokenClaims, Tokens } from '../domain/tokens.ts'
 import { askOnReceipt, type ReceiptDecision } from './on-receipt.ts'
 import { isPowerOfTen, type Logger } from '../runtime/logger.ts'
 import type { Cluster } from './cluster.ts'
-import { unavailableHere, type HandledElsewhere } from './handled-elsewhere.ts'
+import type { HandledElsewhere } from './handled-elsewhere.ts'
 import { orUnavailable } from './unavailable.ts'
 import type { Complete, Completed, CountedCompletion } from './complete.ts'
 
@@ -34,6 +34,8 @@ export interface ReceiptRequest {
   data?: string
   token: string | undefined
   remote: string
+  /** It was read from a queue. */
+  isQueued?: boolean
 }
 
 export type ReceiveResult =
@@ -56,6 +58,8 @@ interface ReceiveDeps {
   log: Logger
   /** Limit of characters of data that wait to be written. In memory a character is a byte, or two if not all are Latin-1. */
   mostText?: number
+  /** How long receipts of a messageCode that only another process handles wait in a queue. Default a minute. */
+  queuedWaitMs?: number
   /** Limit of receipts that wait to be written. */
   mostWaiting?: number
 }
@@ -71,7 +75,7 @@ interface Store {
   waiting: number
   text: number
   /** By messageCode without a handler in any process: the receipts so far. */
-  unhandled: Map<string, number>
+  unhandled: Map<string, { times: number; since: number }>
 }
 
 /** PROCESSING may extend a receipt timeout until this long after the delivery. */
@@ -123,7 +127,7 @@ async function take(
     if (found.status === 'DELETED') return 'deleted'
     const counts = canCount(request.result, token, found)
     if (counts && !decision && !deps.handlers.has(found.task.messageCode))
-      await checkElsewhere(deps, store, found.task, downstream)
+      await checkElsewhere(deps, store, request, { ...found.task, downstream })
     // The hook is called once, and only if the receipt can still change something: not for one of an earlier round.
     decision ??= counts
       ? await askOnReceipt(deps, request, token, found.task, id =>
@@ -153,17 +157,22 @@ async function take(
   throw new Unavailable('this delivery changes too often: send the receipt again')
 }
 
-/** Throws Unavailable if another process has the handler: its hook must decide. Without a handler there is no hook, and the receipt is taken. */
+/**
+ * Throws Elsewhere if another process has the handler: its hook must decide. If none has it, the receipt is taken without a hook. A receipt
+ * from a queue comes back to the same process, and keeps those behind it waiting: it waits no longer than a rolling deploy.
+ */
 async function checkElsewhere(
-  { handledElsewhere, log }: ReceiveDeps,
+  { handledElsewhere, queuedWaitMs = 60_000, log }: ReceiveDeps,
   { unhandled }: Store,
-  { taskNo, messageCode }: BodilessTask,
-  downstream: string
+  { isQueued = false }: ReceiptRequest,
+  { taskNo, messageCode, downstream }: Pick<BodilessTask, 'taskNo' | 'messageCode'> & { downstream: string }
 ): Promise<void> {
-  if ((await handledElsewhere()).has(messageCode)) throw unavailableHere()
-  const times = (unhandled.get(messageCode) ?? 0) + 1
-  unhandled.set(messageCode, times)
-  if (isPowerOfTen(times)) log.warn({ taskNo, downstream, messageCode }, 'receipt.no_handler')
+  const known = unhandled.get(messageCode) ?? { times: 0, since: performance.now() }
+  unhandled.set(messageCode, known)
+  const mayWait = !isQueued || performance.now() - known.since < queuedWaitMs
+  if (mayWait && (await handledElsewhere()).has(messageCode)) throw new Elsewhere()
+  known.times++
+  if (isPowerOfTen(known.times)) log.warn({ taskNo, downstream, messageCode }, 'receipt.no_handler')
 }
 
 /** Writes the receipt and its move in the shared group commit. Undefined: another move was faster, and nothing is written. */

@@ -18,10 +18,11 @@ export function unknownJobs(
   return async ({ downstream, deliveries }) => {
     if (clock() < askAt) return
     askAt = clock() + askEveryMs
-    const isKnown = await hasDelivery(
-      sql,
-      deliveries.map(one => one.taskId)
-    )
+    const ids = deliveries.map(one => one.taskId)
+    const isKnown = await hasDelivery(sql, ids).catch((err: unknown) => {
+      askAt = -Infinity
+      throw err
+    })
     if (!isKnown && isPowerOfTen(++times)) log.warn({ downstream, remedy }, 'job.unknown')
   }
 }

@@ -1,7 +1,7 @@
 // A client of Ackbox's HTTP API for producers.
 import type { BatchResult, TaskAnswer } from './answers.ts'
 import { AckboxError, call, type ApiRequest, type Target } from './call.ts'
-import { checkTaskNo, postText, ProducerError, written, type Task } from './task.ts'
+import { checkTaskNo, postText, ProducerError, written, type Task, type WrittenTask } from './task.ts'
 import { waitFor } from './wait-for.ts'
 
 export interface ClientOptions {
@@ -101,15 +101,29 @@ export function client(options: ClientOptions): Client {
   }
   /** In halves where one task makes Ackbox refuse the whole request: that finds it, and the others arrive. */
   async function* postPart(
-    texts: readonly string[],
+    part: readonly Posted[],
+    order: BatchOrder,
     signal: AbortSignal | undefined
   ): AsyncGenerator<Omit<BatchResult, 'taskNo'>> {
-    const answer = await postAtOnce(texts, signal).catch(unreadable)
-    if (Array.isArray(answer)) return yield* answer
-    if (texts.length === 1) return yield answer
-    const middle = Math.ceil(texts.length / 2)
-    yield* postPart(texts.slice(0, middle), signal)
-    yield* postPart(texts.slice(middle), signal)
+    const isBehind = part.map(({ row }) => {
+      const is = order.isBehind(row)
+      if (is) order.add(row)
+      return is
+    })
+    const texts = part.flatMap(({ text }, index) => (isBehind[index] ? [] : [text]))
+    const answer = texts.length === 0 ? [] : await postAtOnce(texts, signal).catch(unreadable)
+    if (!Array.isArray(answer) && texts.length > 1) {
+      const middle = Math.ceil(part.length / 2)
+      yield* postPart(part.slice(0, middle), order, signal)
+      yield* postPart(part.slice(middle), order, signal)
+      return
+    }
+    const answers = [answer].flat().values()
+    for (const [index, { row }] of part.entries()) {
+      const result = isBehind[index] ? behind : (answers.next().value ?? behind)
+      if (result.status === 503) order.add(row)
+      yield result
+    }
   }
   return {
     post: async (task, { signal } = {}) => await postOne(task, {}, signal),
@@ -124,8 +138,11 @@ export function client(options: ClientOptions): Client {
       const taskNos = rows.map(row => row.taskNo)
       const results: BatchResult[] = []
       try {
-        for (const texts of parts(rows.map(row => postText(row, { traceparent: row.traceparent }))))
-          for await (const result of postPart(texts, signal)) {
+        const order = batchOrder()
+        for (const part of parts(
+          rows.map(row => ({ row, text: postText(row, { traceparent: row.traceparent }) }))
+        ))
+          for await (const result of postPart(part, order, signal)) {
             const index = results.length
             // The result of a refused task may have no taskNo, and its pointer begins with its place in the request.
             const pointer = result.pointer?.replace(/^\/tasks\/\d+/, `/tasks/${index}`)
@@ -179,6 +196,43 @@ export function client(options: ClientOptions): Client {
   }
 }
 
+/** A task of a batch, and its JSON. */
+interface Posted {
+  row: WrittenTask
+  text: string
+}
+
+/** The tasks of a batch that have to be posted again. Ackbox keeps the order within one request, and a batch may need several. */
+interface BatchOrder {
+  add(row: WrittenTask): void
+  /** It must come after one of them: it has its taskNo or its orderingKey, or waits for it. */
+  isBehind(row: WrittenTask): boolean
+}
+
+function batchOrder(): BatchOrder {
+  const taskNos = new Set<string>()
+  const keys = new Set<string>()
+  return {
+    add({ taskNo, orderingKey }) {
+      taskNos.add(taskNo)
+      if (orderingKey !== undefined) keys.add(orderingKey)
+    },
+    isBehind: ({ taskNo, orderingKey, after }) =>
+      taskNos.has(taskNo) ||
+      (orderingKey !== undefined && keys.has(orderingKey)) ||
+      (taskNos.size > 0 &&
+        after !== undefined &&
+        (JSON.parse(after) as string[]).some(one => taskNos.has(one)))
+  }
+}
+
+/** As Ackbox says it of a task behind such a one in the same request. */
+const behind: Omit<BatchResult, 'taskNo'> = {
+  status: 503,
+  code: 'UNAVAILABLE',
+  detail: 'a task before it has to be sent again: send both again'
+}
+
 /** The result of the only task of a request whose bytes Ackbox does not read. Rethrows every other error. */
 function unreadable(err: unknown): Omit<BatchResult, 'taskNo'> {
   if (!(err instanceof AckboxError && err.status === 400 && err.code !== undefined)) throw err
@@ -210,17 +264,17 @@ function taskPath(taskNo: string): string {
   return `tasks/${encodeURIComponent(taskNo)}`
 }
 
-function* parts(texts: readonly string[]): Generator<string[]> {
-  let part: string[] = []
+function* parts(tasks: readonly Posted[]): Generator<Posted[]> {
+  let part: Posted[] = []
   let bytes = 0
-  for (const text of texts) {
-    const length = Buffer.byteLength(text) + 1
+  for (const task of tasks) {
+    const length = Buffer.byteLength(task.text) + 1
     if (part.length === most.tasks || (part.length > 0 && bytes + length > most.bytes)) {
       yield part
       part = []
       bytes = 0
     }
-    part.push(text)
+    part.push(task)
     bytes += length
   }
   if (part.length > 0) yield part

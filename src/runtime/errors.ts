@@ -162,6 +162,13 @@ export class Unavailable extends Error {
   }
 }
 
+/** Only another process can answer. The connection is closed, so that the repeated call may reach that one. */
+export class Elsewhere extends Unavailable {
+  constructor() {
+    super('another process has the handler of this messageCode: send it again')
+  }
+}
+
 /** The most errors in one answer. */
 export const namedErrors = 20
 

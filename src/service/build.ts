@@ -227,7 +227,7 @@ export async function buildService(options: ServiceOptions): Promise<Service> {
   const reading = await startReceiptReaders({
     brokers: roles.has('api') ? config.receiptsFrom : [],
     guard,
-    take: ({ body, headers }, from) => takeReceipt(api, body, headers[tokenHeader], from),
+    take: ({ body, headers }, from) => takeReceipt(api, body, headers[tokenHeader], from, true),
     faultOf,
     log,
     signal: stopLooking.signal

@@ -2,7 +2,7 @@
 import { useEffect, useRef, useState } from 'preact/hooks'
 import { onChanges, type Change } from './live.ts'
 import { openReader, readPages, type AskPage, type Listed, type Reader } from './reader.ts'
-import { session } from './state.ts'
+import { isLeaving, session } from './state.ts'
 
 export interface Loaded<Value> {
   value: Value | undefined
@@ -103,7 +103,7 @@ export function useLoaded<Value>(
   useEffect(() => {
     if (everyMs === undefined) return
     const timer = setInterval(() => {
-      if (!document.hidden && session.value.signedIn) void reload()
+      if (!document.hidden && session.value.signedIn && !isLeaving.value) void reload()
     }, everyMs)
     return () => clearInterval(timer)
   }, [key, everyMs])

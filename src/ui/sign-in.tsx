@@ -5,7 +5,7 @@ import { say } from './acts.tsx'
 import { focusNextHeading } from './focus.ts'
 import { Choice, Failed } from './parts.tsx'
 import type { Session } from './session.ts'
-import { go, language, remember, session, speak, texts, theme } from './state.ts'
+import { go, isLeaving, language, remember, session, speak, texts, theme } from './state.ts'
 
 export function Looks() {
   return (
@@ -39,20 +39,18 @@ export function SignOut() {
       type="button"
       class="plain"
       onClick={() => {
-        const before = session.value
-        const leaving = remove<Session>('/session')
-        // No read begins meanwhile: it would be refused.
-        session.value = { ...before, signedIn: false }
-        void leaving.then(
-          left => {
-            session.value = left
-            go('/ui/')
-          },
-          (error: Error) => {
-            session.value = before
-            say(error.message, true)
-          }
-        )
+        isLeaving.value = true
+        void remove<Session>('/session')
+          .then(
+            left => {
+              session.value = left
+              go('/ui/')
+            },
+            (error: Error) => say(error.message, true)
+          )
+          .finally(() => {
+            isLeaving.value = false
+          })
       }}
     >
       {texts.value.signIn.out}

@@ -6,6 +6,8 @@ import { en } from './texts/en.ts'
 import { zh } from './texts/zh.ts'
 
 export const session = signal<Session>({ signedIn: false, auth: true, version: '' })
+/** The session is being ended. No page reads meanwhile: it would be refused. */
+export const isLeaving = signal(false)
 /** Whose session it is, also after its end. */
 export const currentKey = computed(() => keyOf(session.value))
 export const may = (scope: string): boolean => session.value.scopes?.includes(scope) ?? false

@@ -320,6 +320,7 @@ t.test('a task of a batch that another process has to take is answered 503 in it
     inject(app, '/tasks/batch', { tasks: taskNos.map(taskNo => ({ ...order, taskNo })) })
   const mixed = await post('one', 'two', 'three')
   t.equal(mixed.statusCode, 200)
+  t.equal(mixed.headers.connection, 'close', 'the next request may reach the other process')
   t.match(mixed.json(), {
     results: only(
       { taskNo: 'one', status: 503, code: 'UNAVAILABLE', detail: /another process has the handler/ },
@@ -328,6 +329,7 @@ t.test('a task of a batch that another process has to take is answered 503 in it
     )
   })
   t.match((await post('one')).json(), { results: only({ status: 503 }) })
+  t.not((await post('three')).headers.connection, 'close')
   t.equal(bugs.length, 0)
 })
 

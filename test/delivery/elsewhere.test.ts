@@ -76,7 +76,7 @@ t.test('rows that another dispatcher has the handler of stay for it, and no othe
   await enqueue(sql, 'stock.changed', 'k-1', 'k')
   await enqueue(sql, 'order.paid', 'k-2', 'k')
   await enqueue(sql, 'order.paid', 'free')
-  const reads = counting(sql, 'from outbox')
+  const reads = counting(sql, 'pg_snapshot_xmin')
   const stop = new AbortController()
   t.teardown(() => stop.abort())
   const running = [old.outboxOfAnother({ node: 'old', sql: reads.sql }).run(stop.signal)]
@@ -190,4 +190,19 @@ t.test('a receipt waits for a process with its handler, whose hook decides', asy
     ),
     'the first and the tenth are told'
   )
+})
+
+t.test('a receipt from a queue does not wait for ever: it would keep those behind it', async t => {
+  const { sql, old, young } = await deploy(t, {
+    downstream: { needCallback: true },
+    handler: { onReceipt: () => 'FAILED' },
+    queuedWaitMs: 0
+  })
+  await join(sql)
+  const taskNo = await young.post({ messageCode: 'stock.changed' })
+  await young.quiet()
+  const one = { taskNo, messageCode: 'stock.changed', token: young.downstream.requests.at(-1)?.token }
+  await t.rejects(old.receive(one), { name: 'Unavailable' })
+  t.match(await old.receive({ ...one, isQueued: true }), { status: 'HANDLED', applied: true })
+  t.match(old.logged('receipt.no_handler'), only({ taskNo }))
 })

@@ -181,6 +181,41 @@ t.test('a page with status 200 that is not by Ackbox is an error, also if it is 
   })
 })
 
+t.test('what must come after a task that is to be posted again is not posted before it', async t => {
+  const fake = await fakeAckbox(t)
+  const posted: string[][] = []
+  fake.script = ({ text }, response) => {
+    const { tasks } = JSON.parse(text) as { tasks: { taskNo: string }[] }
+    posted.push(tasks.map(one => one.taskNo))
+    const results = tasks.map(({ taskNo }) => ({ taskNo, status: taskNo === 'n-10' ? 503 : 201 }))
+    return answer(response, 200, { results })
+  }
+  const key = { orderingKey: 'order-42' }
+  const more: Record<number, object> = {
+    10: key,
+    1_100: key,
+    1_200: { after: ['n-10'] },
+    1_300: { after: ['n-1200'] },
+    1_400: { orderingKey: 'order-43' }
+  }
+  const tasks = Array.from({ length: 1_500 }, (_, n) => ({ ...task, taskNo: `n-${n}`, ...more[n] }))
+  const results = await client({ url: fake.url }).batch(tasks)
+  const behind = ['n-1100', 'n-1200', 'n-1300']
+  t.same(
+    results.map(one => one.taskNo),
+    tasks.map(one => one.taskNo)
+  )
+  t.same(
+    results.filter(one => one.status === 503).map(one => one.taskNo),
+    ['n-10', ...behind]
+  )
+  t.same(
+    posted.map(part => part.length),
+    [1_000, 497]
+  )
+  t.notOk(behind.some(taskNo => posted.flat().includes(taskNo)))
+})
+
 t.test('an abort ends it at once, whether it sends or waits', async t => {
   const fake = await fakeAckbox(t)
   const ackbox = client({ url: fake.url })

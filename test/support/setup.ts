@@ -63,6 +63,7 @@ export interface SetupOptions {
   sql?: Sql
   leaseMarginMs?: number
   mostText?: number
+  queuedWaitMs?: number
   /** Limit of outcomes that wait to be written, and of the hooks of a downstream that run. */
   mostPending?: number
   sweepMs?: number
@@ -255,7 +256,8 @@ export async function setup(t: Test, options: SetupOptions = {}): Promise<Story>
     random,
     metrics,
     log,
-    ...(options.mostText === undefined ? {} : { mostText: options.mostText })
+    ...(options.mostText === undefined ? {} : { mostText: options.mostText }),
+    ...(options.queuedWaitMs === undefined ? {} : { queuedWaitMs: options.queuedWaitMs })
   })
   const newDispatcher = () => {
     const created = dispatcher({
