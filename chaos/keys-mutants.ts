@@ -46,6 +46,14 @@ export const keyMutants: Record<string, Mutant> = {
     file: 'src/delivery/ordering.js',
     from: 'sweeping || !cluster.hasPromotions()',
     to: 'true',
+    also: [
+      {
+        // Leaves time for a death between the end of a delivery and the promotion.
+        file: 'src/db/ordering.js',
+        from: 'export async function promote(sql, keys, withTasks, owner) {',
+        to: 'export async function promote(sql, keys, withTasks, owner) {\nawait new Promise(resolve => setTimeout(resolve, 300));'
+      }
+    ],
     expects: 'stuck',
     only: ['kill.worker', 'postgres.stop'],
     profile

@@ -10,6 +10,8 @@ export interface LoadOptions {
   mend: (taskNo: string) => Promise<void>
   /** Ends the start of new tasks. */
   stop: AbortSignal
+  /** Resolves when a task of this time may be posted. The later ones wait as long. */
+  due?: (atMs: number) => Promise<void>
 }
 
 export interface Load {
@@ -32,9 +34,13 @@ export function startLoad(options: LoadOptions): Load {
     open.add(done)
   }
   const post = async (): Promise<void> => {
+    let lateMs = 0
     for (const task of options.planned) {
-      const waitMs = task.atMs - (performance.now() - began)
+      const waitMs = task.atMs + lateMs - (performance.now() - began)
       if (waitMs > 0) await unless(options.stop, waitMs)
+      const from = performance.now()
+      await options.due?.(task.atMs)
+      lateMs += performance.now() - from
       if (options.stop.aborted) return
       start(produce({ ...options, signal: over.signal }, calls, task))
     }

@@ -9,6 +9,8 @@ export interface Nemesis {
   faults: Fault[]
   /** The actions in progress. */
   doing(): string
+  /** Resolves when the steps that run alone and were planned for this time, or before it, have begun: others may have taken longer. */
+  reached(atMs: number): Promise<void>
   /** Resolves when the plan is over, or cut short by `stop`, and everything is mended. */
   done: Promise<void>
 }
@@ -17,6 +19,11 @@ export function startNemesis(cluster: Cluster, plan: Plan, stop: AbortSignal): N
   const faults: Fault[] = []
   const now = new Set<string>()
   const began = performance.now()
+  const alone = plan.alone.map(({ atMs }) => {
+    let begin = (): void => {}
+    const begun = new Promise<void>(resolve => (begin = resolve))
+    return { atMs, begun, begin }
+  })
 
   /** Runs the steps one after the other, none before its time. */
   async function track(steps: readonly Step[], runs: (step: Step) => Promise<void>): Promise<void> {
@@ -54,7 +61,7 @@ export function startNemesis(cluster: Cluster, plan: Plan, stop: AbortSignal): N
   async function runPlan(): Promise<void> {
     let fromMs = 0
     const ends = plan.alone.length > 0 ? plan.alone : [undefined]
-    for (const end of ends) {
+    for (const [at, end] of ends.entries()) {
       const within = (step: Step) => step.atMs >= fromMs && step.atMs < (end?.atMs ?? Infinity)
       await Promise.all([
         track(plan.processes.filter(within), runStep),
@@ -63,13 +70,26 @@ export function startNemesis(cluster: Cluster, plan: Plan, stop: AbortSignal): N
       if (end) {
         // The effects of earlier faults must not be charged to this step.
         await cluster.ready()
-        await track([end], runStep)
+        await track([end], step => {
+          alone[at]?.begin()
+          return runStep(step)
+        })
       }
       fromMs = end?.atMs ?? 0
     }
   }
 
-  return { faults, doing: () => [...now].join(', '), done: runPlan() }
+  const done = runPlan().finally(() => {
+    for (const one of alone) one.begin()
+  })
+  return {
+    faults,
+    doing: () => [...now].join(', '),
+    async reached(atMs) {
+      await Promise.all(alone.filter(one => one.atMs <= atMs).map(one => one.begun))
+    },
+    done
+  }
 }
 
 interface Doing {

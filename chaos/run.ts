@@ -72,8 +72,9 @@ async function play(
   const startedAt = Date.now()
 
   progress.phase = 'load'
-  const load = startLoad({ url, headers, planned, mend: witness.mend, stop })
   const nemesis = startNemesis(cluster, plan, stop)
+  // A restart that comes after the load would show nothing.
+  const load = startLoad({ url, headers, planned, mend: witness.mend, stop, due: nemesis.reached })
   const progressTimer = setInterval(() => {
     progress.posted = load.calls.filter(({ kind }) => kind === 'first').length
     progress.answered = load.calls.filter(({ status }) => status !== 0).length

@@ -3,18 +3,24 @@ import { createServer, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import t, { type Test } from 'tap'
 import { startLoad } from '../../chaos/load.ts'
+import { until } from '../support/until.ts'
 
-/** One task, posted to a service that answers as `answer` says. */
-async function postOne(t: Test, answer: (response: ServerResponse) => void) {
+/** One task, or those at `times`, posted to a service that answers as `answer` says. */
+async function postOne(
+  t: Test,
+  answer: (response: ServerResponse) => void,
+  { times = [1], due }: { times?: number[]; due?: (atMs: number) => Promise<void> } = {}
+) {
   const server = createServer((_, response) => answer(response)).listen(0, '127.0.0.1')
   await once(server, 'listening')
   t.teardown(() => server.close().closeAllConnections())
   const load = startLoad({
     url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
     headers: {},
-    planned: [{ atMs: 1, taskNo: 'a', messageCode: 'chaos.plain', body: '{}' }],
+    planned: times.map(atMs => ({ atMs, taskNo: `at-${atMs}`, messageCode: 'chaos.plain', body: '{}' })),
     mend: async () => {},
-    stop: new AbortController().signal
+    stop: new AbortController().signal,
+    ...(due && { due })
   })
   t.teardown(() => load.end())
   return load
@@ -49,4 +55,29 @@ t.test('when the load gives up, no POST is repeated', async t => {
   await load.answered(0)
   t.equal(posts, load.calls[0]?.tries.length)
   t.equal(load.calls[0]?.status, 503)
+})
+
+t.test('a task that is not due yet is posted later, and those after it too', async t => {
+  let reach = (): void => {}
+  const reached = new Promise<void>(resolve => (reach = resolve))
+  let asked = 0
+  const load = await postOne(t, response => response.writeHead(201).end('{}'), {
+    times: [1, 2, 3],
+    due: async atMs => {
+      asked = atMs
+      if (atMs >= 2) await reached
+    }
+  })
+  await until('the second one is asked about', () => asked === 2)
+  t.same(
+    load.calls.map(one => one.taskNo),
+    ['at-1']
+  )
+  reach()
+  await load.posted
+  t.same(
+    load.calls.map(one => one.taskNo),
+    ['at-1', 'at-2', 'at-3']
+  )
+  await load.answered(10_000)
 })
