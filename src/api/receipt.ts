@@ -43,7 +43,7 @@ export async function takeReceipt(
     ...defined({ downstream, reason: reason && shortened(reason), data }),
     token,
     remote,
-    isQueued
+    ...(isQueued && { isQueued })
   })
   switch (received) {
     case 'unauthorized':
