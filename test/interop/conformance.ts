@@ -128,7 +128,7 @@ export function brokerConformance<Request>(
       const before = (await broker.stored(1)).length
       const bodies = Array.from({ length: 1_000 }, (_, i) => JSON.stringify({ i, pad: 'x'.repeat(i % 300) }))
       const outcomes = await Promise.all(
-        bodies.map(body => transport.send(broker.request({ body }), sendContext({ timeoutMs: 30_000 })))
+        bodies.map(body => transport.send(broker.request({ body }), sendContext({ timeoutMs: 120_000 })))
       )
       t.same(new Set(outcomes.map(each => each.kind)), new Set(['delivered']))
       const stored = (await broker.stored(before + 1_000)).slice(before)

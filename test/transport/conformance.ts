@@ -104,7 +104,7 @@ export function conformance<Request>(
     d.mood('echo')
     const bodies = Array.from({ length: 1_000 }, (_, i) => JSON.stringify({ i, pad: 'x'.repeat(i % 300) }))
     const outcomes = await Promise.all(
-      bodies.map(body => d.transport.send(d.request({ body }), sendContext({ timeoutMs: 20_000 })))
+      bodies.map(body => d.transport.send(d.request({ body }), sendContext({ timeoutMs: 120_000 })))
     )
     t.same(
       outcomes.filter(({ kind }) => kind !== 'delivered'),
