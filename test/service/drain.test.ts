@@ -104,10 +104,10 @@ t.test(
     open()
     t.same(await leaving, { code: 0, signal: null }, 'it ends politely')
     t.equal(downstream.requests.length, 50, 'what had no slot was not sent')
-    // A job that is still in its queue is not handed back: the next worker takes it.
+    // A job that is still in its queue is not handed back: the next worker takes it. It may be of a second claim, if the first found no queue in time.
     const [left] = await sql<{ handed_back: number; queued: number; handled: number }[]>`
     select count(*) filter (where phase = 'WAITING' and next_action_at <= now() and tries_left = 10)::int as handed_back,
-      count(*) filter (where phase = 'IN_FLIGHT' and attempt = 1 and tries_left = 9)::int as queued,
+      count(*) filter (where phase = 'IN_FLIGHT' and tries_left = 9)::int as queued,
       count(*) filter (where status = 1)::int as handled
     from delivery`
     t.equal(left?.handled, 50, 'what was under way has ended')
