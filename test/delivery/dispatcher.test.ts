@@ -445,7 +445,7 @@ function cutOffPool(sql: Sql): Sql {
       .split(',')
       .some(at => at === '-infinity' || Date.parse(at) < Date.now() - 60_000)
   return intercepted(sql, (text, values) =>
-    text.includes('deliver_before <= now()') && values.some(isOld)
+    text.includes('w.deliver_before <= now()') && values.some(isOld)
       ? Promise.reject(
           Object.assign(new Error('canceling statement due to statement timeout'), { code: '57014' })
         )
