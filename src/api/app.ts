@@ -143,7 +143,7 @@ function bareApp(deps: ApiDeps, limit: KeyLimit, limits: Partial<ConnectionLimit
     done(null, bytes)
   )
 
-  // The statements of a night would wait in memory.
+  // Without it, each request during an outage would add a statement that waits in memory until PostgreSQL is back.
   const reachable = (_request: FastifyRequest, _reply: FastifyReply, done: (error?: Error) => void) =>
     done(deps.isDatabaseUnreachable() ? new Unavailable() : undefined)
   app.addHook('onRoute', route => {

@@ -98,7 +98,7 @@ export function dispatcher(deps: DispatcherDeps): Dispatcher {
       // Perhaps only this process is cut off: then another dispatcher works better without it. It yields only until the database
       // answers again. Otherwise, after an outage, every dispatcher would leave the work to another one for a minute.
       if (deps.cluster.dispatchers() > 1) {
-        // Once for an outage.
+        // Only the first of an outage is logged.
         if (failures === failuresBeforeYield)
           deps.log.warn({ err, failures, atMostMs: yieldMs }, 'dispatcher.yielded')
         yields.from = performance.now()

@@ -202,7 +202,10 @@ interface Posted {
   text: string
 }
 
-/** The tasks of a batch that have to be posted again. Ackbox keeps the order within one request, and a batch may need several. */
+/**
+ * The tasks of a batch that have to be posted again. Ackbox keeps the order within one request (findElsewhere in delivery/accept.ts). A batch
+ * may need several.
+ */
 interface BatchOrder {
   add(row: WrittenTask): void
   /** It must come after one of them: it has its taskNo or its orderingKey, or waits for it. */
