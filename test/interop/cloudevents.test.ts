@@ -6,7 +6,7 @@ import { kafkaTransport } from '../../src/transport/kafka/kafka.ts'
 import { setup } from '../support/setup.ts'
 import { broker, kafka, said, skip } from './kafka-server.ts'
 
-t.setTimeout(600_000)
+t.setTimeout(2_400_000)
 
 const traceparent = '00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01'
 

@@ -16,7 +16,7 @@ import { cache } from './server.ts'
 const folder = resolve('test/interop/dtm')
 const missing = without('python3', 'mariadbd')
 
-t.setTimeout(900_000)
+t.setTimeout(2_400_000)
 
 /** The python with the client, which is installed once. An incomplete installation is repeated. */
 function python(): string {

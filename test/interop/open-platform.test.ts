@@ -4,7 +4,7 @@ import { holds, killed } from '../support/example.ts'
 import { without } from '../support/program.ts'
 import { buildExamples } from './java.ts'
 
-t.setTimeout(900_000)
+t.setTimeout(2_400_000)
 
 t.test(
   'a material reaches each of its four partners once and all agree, whichever program is killed',

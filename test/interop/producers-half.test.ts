@@ -19,7 +19,7 @@ import { call, folder, secret, settled, start } from '../support/service.ts'
 import { stage } from '../support/stage.ts'
 import { buildSdk, goUrl, jdbcUrl, mainOf } from './sdk.ts'
 
-t.setTimeout(900_000)
+t.setTimeout(2_400_000)
 
 const run = promisify(execFile)
 interface Command {

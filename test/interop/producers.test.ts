@@ -19,7 +19,7 @@ const client = 'test/interop/sdk/Client.java'
 const body = `{"emoji": "💸", "quote": "'\\"\\\\", "total": 7.00}`
 const traceparent = '00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01'
 
-t.setTimeout(900_000)
+t.setTimeout(2_400_000)
 
 async function run(cwd: string, command: string, ...args: string[]): Promise<string> {
   return (await promisify(execFile)(command, args, { cwd })).stdout

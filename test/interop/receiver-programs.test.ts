@@ -20,7 +20,7 @@ import { receiptSink } from './receipt-sink.ts'
 import { buildSdk, jdbcUrl, mainOf } from './sdk.ts'
 import { cache } from './server.ts'
 
-t.setTimeout(900_000)
+t.setTimeout(2_400_000)
 
 const examples = path.resolve('examples/receivers')
 const run = async (command: string, args: string[], cwd = examples) =>

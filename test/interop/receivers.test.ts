@@ -11,7 +11,7 @@ import { until } from '../support/until.ts'
 import { consumers } from './consumers.ts'
 import { accessKey, accessSecret, login, rocketmqServer } from './rocketmq-server.ts'
 
-t.setTimeout(900_000)
+t.setTimeout(2_400_000)
 
 type Take = (message: Message) => Promise<void>
 /** Starts the consumer. Returns the URL of the broker. */

@@ -10,7 +10,7 @@ import { without } from '../support/program.ts'
 import { until } from '../support/until.ts'
 import { login, rocketmqServer, transportTo } from './rocketmq-server.ts'
 
-t.setTimeout(600_000)
+t.setTimeout(2_400_000)
 
 type Answer = (text: string, times: number) => 'done' | 'later'
 

@@ -10,7 +10,7 @@ import { accessKey, accessSecret, login, rocketmqServer, transportTo } from './r
 
 const skip = without('java', 'mvn')
 
-t.setTimeout(300_000)
+t.setTimeout(2_400_000)
 
 t.test(
   'the Java example handles a delivery once and sends a receipt until Ackbox has it',

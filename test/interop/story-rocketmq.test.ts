@@ -8,7 +8,7 @@ import { call, eachOf, folder, postUntilTaken, settled, start } from '../support
 import { javaExample } from './java.ts'
 import { accessKey, accessSecret, login, rocketmqServer } from './rocketmq-server.ts'
 
-t.setTimeout(600_000)
+t.setTimeout(2_400_000)
 
 t.test(
   'tasks by RocketMQ to a Java consumer end HANDLED by its receipts',

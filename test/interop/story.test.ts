@@ -16,7 +16,7 @@ import {
 } from '../support/service.ts'
 import { consumers, type Consumed } from './consumers.ts'
 
-t.setTimeout(900_000)
+t.setTimeout(2_400_000)
 
 /** How long a broker is down, in addition to the time of its start. */
 const outageSeconds = Number(process.env['OUTAGE_SECONDS'] ?? 3)

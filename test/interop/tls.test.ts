@@ -13,7 +13,7 @@ import { ca, good, key } from '../transport/certs.ts'
 import { consumers } from './consumers.ts'
 import { freePorts, server } from './server.ts'
 
-t.setTimeout(600_000)
+t.setTimeout(2_400_000)
 
 /** A TLS proxy in front of a broker without TLS. Returns its port. */
 async function veil(t: Test, port: number): Promise<number> {

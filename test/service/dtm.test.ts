@@ -4,7 +4,7 @@ import t, { type Test } from 'tap'
 import { dtmTaskNo } from '../../src/handler/dtm.ts'
 import { producer, type Producer } from '../support/halves.ts'
 import { only } from '../support/only.ts'
-import { call, settled, start, type Process } from '../support/service.ts'
+import { call, settled, start, untilHeard, type Process } from '../support/service.ts'
 import type { SinkOptions } from '../support/sink.ts'
 import { stage, tally, type Stage } from '../support/stage.ts'
 import { until } from '../support/until.ts'
@@ -38,18 +38,20 @@ async function dtmStage(
 
 /** Posts as the client for Go does. It judges an answer by its text too: done, failure, ongoing, or the text of an error. */
 async function go({ url }: Process, operation: string, message: object): Promise<string> {
-  const answer = await fetch(`${url}/api/dtmsvr/${operation}`, {
-    method: 'POST',
-    headers: {
-      'content-type': 'application/json',
-      'user-agent': 'go-resty/2.11.0 (https://github.com/go-resty/resty)'
-    },
-    body: JSON.stringify(message)
+  const { status, text } = await untilHeard(async () => {
+    const answer = await fetch(`${url}/api/dtmsvr/${operation}`, {
+      method: 'POST',
+      headers: {
+        'content-type': 'application/json',
+        'user-agent': 'go-resty/2.11.0 (https://github.com/go-resty/resty)'
+      },
+      body: JSON.stringify(message)
+    })
+    return { status: answer.status, text: await answer.text() }
   })
-  const text = await answer.text()
-  if (answer.status === 425 || text.includes('ONGOING')) return 'ongoing'
-  if (answer.status === 409 || text.includes('FAILURE')) return 'failure'
-  return answer.status === 200 ? 'done' : text
+  if (status === 425 || text.includes('ONGOING')) return 'ongoing'
+  if (status === 409 || text.includes('FAILURE')) return 'failure'
+  return status === 200 ? 'done' : text
 }
 
 const goMessage = (gid: string, actions: readonly string[], more: object = {}) => ({

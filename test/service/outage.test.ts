@@ -33,6 +33,12 @@ const burnt = async (sql: Sql): Promise<object[]> =>
     where 50 - d.tries_left - d.needs_receipt::int
       > (select count(*) from attempt a where a.task_id = d.task_id and a.downstream = d.downstream)`
 
+/** On a busy machine even the connection of the test may take too long. The statement is then repeated. */
+const timedOut = (err: unknown): [] => {
+  if (Object(err).code === 'CONNECT_TIMEOUT') return []
+  throw err
+}
+
 /** Posts all tasks; each must be accepted. Returns the ms of the slowest POST. */
 async function slowest(taskNos: string[], url: string): Promise<number> {
   const times = await eachOf(taskNos, async taskNo => {
@@ -96,7 +102,7 @@ t.test(
       await until('some were cut', async () => {
         const cut = await sql`
         select pg_terminate_backend(pid) from pg_stat_activity
-        where datname = current_database() and application_name <> 'ackbox test'`
+        where datname = current_database() and application_name <> 'ackbox test'`.catch(timedOut)
         return cut.length > 0
       })
     }

@@ -62,7 +62,8 @@ function migrationsHash(): string {
 }
 
 async function template(): Promise<string> {
-  const name = `template_${migrationsHash()}`
+  // Its partitions end some days after the day on which it was made, and the server's folder stays.
+  const name = `template_${migrationsHash()}_${new Date().toISOString().slice(0, 10).replaceAll('-', '')}`
   await admin(async sql => {
     const there = () => sql`select from pg_database where datname = ${name} and datistemplate`
     if ((await there()).length > 0) return

@@ -86,7 +86,18 @@ export async function start(t: Test, env: Env, program = main): Promise<Process>
     if (ended || tries > 2_400) throw new Error(`it did not start:\n${process.output()}`)
     await new Promise(resolve => setTimeout(resolve, 50))
   }
-  return { ...process, url }
+  let over = false
+  t.teardown(() => {
+    over = true
+  })
+  return {
+    ...process,
+    get url() {
+      // Otherwise a loop of a test that has failed would call a process that is gone until the file's time limit.
+      if (over) throw new Error('the test of this process is over')
+      return url
+    }
+  }
 }
 
 export interface Answer {
