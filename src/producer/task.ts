@@ -121,10 +121,19 @@ export function written(task: Task): WrittenTask {
   }
 }
 
-/** If unknown members were ignored, a misspelt orderingKey would lose the order, and `prepared` would be delivered at once. */
+/**
+ * If unknown members were ignored, a misspelt orderingKey would lose the order, and `prepared` would be delivered at once. A text that no
+ * database holds would fail the INSERT, and with it the transaction of the user.
+ */
 function checkMembers(task: object): void {
   for (const [name, value] of Object.entries(task)) {
-    if (value === undefined || Object.hasOwn(members, name)) continue
+    if (value === undefined) continue
+    if (Object.hasOwn(members, name)) {
+      const problem =
+        typeof value === 'string' && name !== 'messageBodyText' ? stringProblem(value) : undefined
+      if (problem !== undefined) throw new ProducerError(`${name} has ${problem}.`)
+      continue
+    }
     const instead =
       name === 'prepared' || name === 'checkBack'
         ? ': prepare and halfMessage make a half message, with checkAfter as an option'

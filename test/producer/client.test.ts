@@ -332,6 +332,14 @@ t.test('what JSON cannot hold is an error that names the member, and no other va
   await t.rejects(ackbox.post({ ...task, extend: { at: Infinity } }), {
     message: 'extend, member at: Infinity is no number of JSON.'
   })
+  for (const name of ['sceneType', 'orderingKey', 'bizType', 'bizKey', 'traceparent']) {
+    await t.rejects(ackbox.post({ ...task, [name]: 'a\0b' }), {
+      message: `${name} has NUL, which no database text can hold.`
+    })
+    await t.rejects(ackbox.post({ ...task, [name]: 'a\ud83d' }), {
+      message: `${name} has half a surrogate pair.`
+    })
+  }
   t.equal(fake.seen.length, 0)
   const fine = {
     emoji: '💸',
