@@ -39,10 +39,10 @@ public class Members {
     for (String body : List.of("1", " [ ] ", "[\"\\ud83d\\udcb8\", \"\\\\u0000\", {\"a\":1}, {\"a\":1}]", "{\"a\":{\"b\":[true,false,null,-1.5e+3,\"\\u00e9\\n\"]}}"))
       if (!isTaken(body)) System.out.println("not taken: " + body);
     if (!isTaken("9".repeat(1_000_000))) System.out.println("not taken: a long number");
-    for (Runnable wrong : List.<Runnable>of(() -> task.delay(Duration.ofMillis(-1)), () -> task.extend("null"), () -> task.extend("[]"), () -> task.extend("{\"a\":\"\ud83d\"}")))
+    for (Runnable wrong : List.<Runnable>of(() -> task.delay(Duration.ofMillis(-1)), () -> task.extend("null"), () -> task.extend("[]"), () -> task.extend("{\"a\":\"\ud83d\"}"), () -> task.orderingKey("a\0b"), () -> task.sceneType("\ud83d"), () -> task.biz("order", "\0"), () -> task.biz("\udcb8", "1"), () -> task.traceparent("\0")))
       try {
         wrong.run();
-        System.out.println("taken: a delay or an extend that is none");
+        System.out.println("taken: what no database can hold, or a delay that is none");
       } catch (IllegalArgumentException refused) {
         continue;
       }

@@ -4,6 +4,7 @@ import ackbox.sdk.Task;
 import ackbox.sdk.spring.SpringOutbox;
 import java.sql.Connection;
 import java.sql.SQLException;
+import java.time.Instant;
 import java.util.List;
 import java.util.Properties;
 import org.springframework.context.annotation.AnnotationConfigApplicationContext;
@@ -128,12 +129,12 @@ public class Springs {
       this.outbox = outbox;
     }
 
-    /** The database refuses this key. */
+    /** Neither database has a year 300000. */
     @Override
     @Transactional
     public void pay() {
       jdbc.update("update account set balance = balance - 7 where id = 1");
-      outbox.put(Task.of("order.paid", "{}").orderingKey("\0".repeat(2_000)));
+      outbox.put(Task.of("order.paid", "{}").deliverStartTime(Instant.parse("+300000-01-01T00:00:00Z")));
     }
   }
 

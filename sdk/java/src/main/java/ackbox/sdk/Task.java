@@ -167,6 +167,7 @@ public final class Task {
 
   private Task put(String member, Object value) {
     if (value == null) throw new IllegalArgumentException(member + " is null: leave it out");
+    checkTexts(member, value);
     members.put(member, value);
     return this;
   }
