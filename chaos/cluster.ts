@@ -1,7 +1,7 @@
 // All parts of a run, in its own folder: two processes of each role, PostgreSQL, Redis, the sink, a balancer.
 import { execFile } from 'node:child_process'
 import { randomBytes } from 'node:crypto'
-import { chmodSync, mkdtempSync, rmSync } from 'node:fs'
+import { chmodSync, mkdtempSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { promisify } from 'node:util'
@@ -13,6 +13,7 @@ import { servePair, serveSentinels } from './groups.ts'
 import { member, type Member } from './member.ts'
 import { copyService, type Mutant } from './mutant.ts'
 import { roles, type FaultName, type Queue } from './nemesis-plan.ts'
+import { removeFolder } from './remove-folder.ts'
 import { servePostgres, serveRedis, type PostgresServer, type RedisServer } from './servers.ts'
 import { leaseMarginMs, secretVariable, sweepMs } from './terms.ts'
 import { callWitness, type Witness } from './witness.ts'
@@ -56,10 +57,7 @@ export async function startCluster(options: ClusterOptions): Promise<Cluster> {
   chmodSync(folder, 0o755) // as root, PostgreSQL runs as another user
   const closers: (() => Promise<unknown>)[] = []
   if (options.keep) console.error(`chaos: kept in ${folder}`)
-  else
-    closers.push(async () =>
-      rmSync(folder, { recursive: true, force: true, maxRetries: 20, retryDelay: 100 })
-    )
+  else closers.push(() => removeFolder(folder))
   const close = async () => {
     for (const closer of closers.splice(0).reverse())
       await closer().catch((err: Error) => console.error(`chaos: ${err.message}`))

@@ -1,7 +1,7 @@
 // All parts of a run of producers: Ackbox with its PostgreSQL, a shop with a PostgreSQL and a MariaDB, relays, the sink.
 import { execFile } from 'node:child_process'
 import { randomBytes } from 'node:crypto'
-import { chmodSync, mkdirSync, mkdtempSync, rmSync } from 'node:fs'
+import { chmodSync, mkdirSync, mkdtempSync } from 'node:fs'
 import { createServer } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { tmpdir } from 'node:os'
@@ -16,6 +16,7 @@ import type { Exit } from '../history.ts'
 import { serveMariadb, type MariadbServer } from '../mariadb.ts'
 import { copyService, type Mutant } from '../mutant.ts'
 import type { Queue } from '../nemesis-plan.ts'
+import { removeFolder } from '../remove-folder.ts'
 import { servePostgres, serveRedis, type PostgresServer } from '../servers.ts'
 import { leaseMarginMs, secretVariable, sweepMs } from '../terms.ts'
 import { callWitness, type Witness } from '../witness.ts'
@@ -59,7 +60,7 @@ export async function startStand(options: StandOptions): Promise<Stand> {
   chmodSync(folder, 0o755) // as root, PostgreSQL runs as another user
   const closers: Closers = []
   if (options.keep) console.error(`chaos: kept in ${folder}`)
-  else closers.push(() => rmSync(folder, { recursive: true, force: true, maxRetries: 20, retryDelay: 100 }))
+  else closers.push(() => removeFolder(folder))
   const close = async () => {
     for (const closer of closers.splice(0).reverse())
       await Promise.resolve(closer()).catch((err: Error) => console.error(`chaos: ${err.message}`))

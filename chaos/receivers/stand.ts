@@ -13,6 +13,7 @@ import type { Exit } from '../history.ts'
 import { serveMariadb } from '../mariadb.ts'
 import { member, type Member } from '../member.ts'
 import { copyService, type Mutant } from '../mutant.ts'
+import { removeFolder } from '../remove-folder.ts'
 import { servePostgres, serveRedis } from '../servers.ts'
 import { leaseMarginMs, secretVariable, sweepMs } from '../terms.ts'
 import { supervise, type Supervised } from './supervised.ts'
@@ -44,7 +45,7 @@ export async function startStand(options: StandOptions): Promise<Stand> {
   chmodSync(folder, 0o755) // as root, PostgreSQL runs as another user
   const closers: (() => unknown)[] = []
   if (options.keep) console.error(`chaos: kept in ${folder}`)
-  else closers.push(() => rmSync(folder, { recursive: true, force: true, maxRetries: 20, retryDelay: 100 }))
+  else closers.push(() => removeFolder(folder))
   const close = async (): Promise<void> => {
     for (const closer of closers.splice(0).reverse())
       await Promise.resolve(closer()).catch((err: Error) => console.error(`chaos: ${err.message}`))

@@ -1,10 +1,11 @@
 // One service for schemathesis: its own process on an embedded PostgreSQL. It requires API keys.
 import { execFileSync, spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { chmodSync, mkdtempSync, rmSync } from 'node:fs'
+import { chmodSync, mkdtempSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join, resolve } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
+import { removeFolder } from '../../chaos/remove-folder.ts'
 import { scopes } from '../../src/db/api-keys.ts'
 import { freePort } from '../../src/embedded/port.ts'
 import { tokens } from '../../src/domain/tokens.ts'
@@ -39,14 +40,14 @@ export async function startService(): Promise<Running> {
   for (const stream of [child.stdout, child.stderr])
     stream.setEncoding('utf8').on('data', (text: string) => (output += text))
   const ended = once(child, 'close') as Promise<[code: number | null]>
-  const close = () => rmSync(dataDir, { recursive: true, force: true, maxRetries: 20, retryDelay: 100 })
+  const close = () => removeFolder(dataDir)
   process.once('exit', () => child.kill('SIGKILL'))
 
   for (let tries = 0; !/"msg":"ready"/.test(output); tries++) {
     if (child.exitCode !== null || tries > 600) {
       child.kill('SIGKILL')
       await ended
-      close()
+      await close()
       throw new Error(`the service did not start:\n${output}`)
     }
     await sleep(100)
@@ -67,7 +68,7 @@ export async function startService(): Promise<Running> {
   if (posted.status !== 201) {
     child.kill('SIGKILL')
     await ended
-    close()
+    await close()
     throw new Error(`the example task was answered ${posted.status}: ${await posted.text()}`)
   }
   const token = tokens({ current: secret }).issue({
@@ -86,7 +87,7 @@ export async function startService(): Promise<Running> {
       child.kill('SIGTERM')
       const [code] = await ended
       if (code !== 0) wrong.push(`the service ended with ${code}:\n${output.slice(-3_000)}`)
-      close()
+      await close()
       return wrong
     }
   }

@@ -1,10 +1,11 @@
 // Whole processes of Ackbox, as an operator starts them.
 import { spawn, type ChildProcess } from 'node:child_process'
-import { chmodSync, mkdtempSync, rmSync } from 'node:fs'
+import { chmodSync, mkdtempSync } from 'node:fs'
 import path from 'node:path'
 import type { Test } from 'tap'
 // Not Node's own fetch: in Node 20 a first fetch never ends if its connection breaks while its parser still compiles.
 import { fetch } from 'undici'
+import { removeFolder } from '../../chaos/remove-folder.ts'
 import { freePort } from '../../src/embedded/port.ts'
 import { dataRoot } from './memory.ts'
 import { tellOutput } from './verdict.ts'
@@ -36,7 +37,7 @@ export function folder(t: Test): string {
   const made = mkdtempSync(path.join(dataRoot, 'ackbox-test-'))
   // When root runs the tests, PostgreSQL runs as another user, which needs access.
   chmodSync(made, 0o755)
-  t.teardown(() => rmSync(made, { recursive: true, force: true, maxRetries: 20, retryDelay: 100 }))
+  t.teardown(() => removeFolder(made))
   return made
 }
 
