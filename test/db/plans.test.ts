@@ -173,7 +173,8 @@ const allowed: { [name: string]: { indexes: string[]; reads: number } } = {
   nextDue: { indexes: ['delivery_due_idx'], reads: 2 * names.length },
   loadHinted: { indexes: ['delivery_pkey', 'task_pkey'], reads: 2 * batch },
   takeOver: { indexes: ['delivery_pkey', 'task_pkey'], reads: 2 * batch },
-  findReceiving: { indexes: ['task_task_no_key', 'delivery_pkey'], reads: 2 * batch },
+  // On empty tables PostgreSQL 14 reads the deliveries first.
+  findReceiving: { indexes: ['task_task_no_key', 'task_pkey', 'delivery_pkey'], reads: 2 * batch },
   readBodies: { indexes: ['task_pkey'], reads: 0 },
   look: {
     indexes: ['delivery_due_idx', 'dependency_open_idx', 'ordering_held_idx', 'promotion_key_idx'],

@@ -12,6 +12,7 @@ import type { Test } from 'tap'
 import { migrate } from '../../src/db/migrate.ts'
 import { openDb, type Sql } from '../../src/db/pool.ts'
 import { openReads, type Reads } from '../../src/db/reads.ts'
+import type { Binaries } from '../../src/embedded/initdb.ts'
 import { runPostmaster, urlOf, type Postmaster } from '../../src/embedded/postmaster.ts'
 import { announce } from './presence.ts'
 import { dataRoot } from './memory.ts'
@@ -21,6 +22,9 @@ export interface TestDb {
   sql: Sql
   reads: Reads
 }
+
+/** The folder of another version of the npm package with the binaries: `npm run test:oldest`. */
+const otherVersion = process.env['TEST_POSTGRES']
 
 // Any fixed number works.
 const lock = 77_001
@@ -47,7 +51,9 @@ export function readsOf(t: Test, { options }: Sql): Reads {
 /** A database for this test only, without a table. */
 export async function emptyDb(t: Test, from = 'template1'): Promise<string> {
   const name = `test_${process.pid}_${++made}`
-  await admin(sql => sql.unsafe(`create database ${name} template ${from} strategy file_copy`))
+  // Before PostgreSQL 15 it was the only strategy.
+  const strategy = (await postgresVersion()) < 15 ? '' : 'strategy file_copy'
+  await admin(sql => sql.unsafe(`create database ${name} template ${from} ${strategy}`))
   t.teardown(() => admin(sql => sql.unsafe(`drop database if exists ${name} with (force)`)))
   return urlOf(await shared(), name)
 }
@@ -91,17 +97,36 @@ async function admin<T>(work: (sql: postgres.Sql) => Promise<T>): Promise<T> {
   }
 }
 
+/** False, or the reason why a test cannot count the rows that a statement reads. */
+export async function cannotCountReads(): Promise<string | false> {
+  return (await postgresVersion()) < 15 && 'before PostgreSQL 15 the counts come late'
+}
+
+let version: Promise<number> | undefined
+
+/** The major version of the tests' PostgreSQL. */
+async function postgresVersion(): Promise<number> {
+  version ??= admin(async sql => {
+    const [row] = await sql<[{ version: number }]>`
+      select current_setting('server_version_num')::int / 10000 as version`
+    return row.version
+  })
+  return await version
+}
+
 async function shared(): Promise<Postmaster> {
   return await (server ??= start())
 }
 
 async function start(): Promise<Postmaster> {
-  const dataDir = path.join(dataRoot, `ackbox-test-postgres-${os.userInfo().uid}`)
+  const name = otherVersion === undefined ? '' : `-${path.basename(otherVersion)}`
+  const dataDir = path.join(dataRoot, `ackbox-test-postgres${name}-${os.userInfo().uid}`)
   fs.mkdirSync(dataDir, { recursive: true, mode: 0o711 })
   announce(dataDir)
+  const binaries = otherVersion && ((await import(path.join(otherVersion, 'dist/index.js'))) as Binaries)
   // No data here has to survive a crash of the machine: without fsync a clone takes a tenth of the time.
   const settings = { fsync: 'off', full_page_writes: 'off', max_connections: '300' }
-  const postmaster = await runPostmaster({ dataDir, settings })
+  const postmaster = await runPostmaster({ dataDir, settings, ...(binaries && { binaries }) })
   const reaper = path.join(path.dirname(fileURLToPath(import.meta.url)), 'reaper.js')
   spawn(process.execPath, [reaper, dataDir, String(postmaster.pid)], {
     detached: true,
