@@ -1,8 +1,8 @@
 // The tables of a producer's own database. Code in any language can write to them: one INSERT with message_code and
 // message_body is a task.
 //
-// - The rows leave in the order of `id`. Rows of one ordering_key never overtake each other: their shard, the first hex digit
-//   of the key's MD5, is read by one relay at a time.
+// - The rows leave in the order of `id`. Rows of one ordering_key never overtake each other: their shard, one of 16, is read
+//   by one relay at a time.
 // - A row that Ackbox permanently refuses moves to ackbox_outbox_rejected, with the problem of the answer.
 // - message_body is text, so that Ackbox gets exactly the text that was written. The INSERT fails for text that is not JSON.
 // - ackbox_barrier records the first of two events: the transaction of a half message, or the check of it.
@@ -66,7 +66,7 @@ create index if not exists ackbox_barrier_created_idx on ackbox_barrier (created
 
 /**
  * MySQL 8.0.16 or MariaDB 10.6, or newer. Can be run again. deliver_start_time and deliver_before are in UTC. Without the `= 1`, MariaDB
- * reports such a column as JSON, and drivers return values instead of the text.
+ * reports such a column as JSON, and drivers return values instead of the text. A generated column cannot use MD5 since MySQL 9.6.
  */
 const mysql = `\
 create table if not exists ackbox_outbox (
@@ -88,7 +88,7 @@ create table if not exists ackbox_outbox (
   extend text check (json_valid(extend) = 1),
   traceparent varchar(255),
   created_at timestamp(6) not null default current_timestamp(6),
-  shard tinyint generated always as (cast(conv(left(md5(ordering_key), 1), 16, 10) as unsigned)) stored,
+  shard tinyint generated always as (crc32(ordering_key) % 16) stored,
   index ackbox_outbox_shard_idx (shard, id)
 ) engine = InnoDB default character set utf8mb4 collate utf8mb4_bin;
 
