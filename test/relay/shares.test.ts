@@ -137,7 +137,7 @@ for (const kind of kinds) {
           from.run(`insert into ackbox_outbox (task_no, message_code, message_body, ordering_key)
           select ${no}, 'test.plain', ${body(bytes)}, ${key} from ${rows}`)
         const twenty =
-          kind === 'postgres' ? 'generate_series(1, 20) n' : `(select seq as n from seq_1_to_20) r`
+          '(with recursive r as (select 1 as n union all select n + 1 from r where n < 20) select n from r) r'
         await insertTo(`'huge'`, `${9 * mib}`, `(select 1) r`)
         await insertTo(`concat('n-', n)`, `${mib}`, twenty)
       }
