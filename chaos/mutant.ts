@@ -50,12 +50,17 @@ export function mutated({ file, from, to }: Change, dist: string): string {
 export function copyService(root: string, folder: string, mutant?: Mutant): string {
   const copy = join(folder, 'service')
   mkdirSync(copy)
-  return copyChanged(root, copy, 'dist/chaos', mutant ? [mutant, ...(mutant.also ?? [])] : [])
+  return copyChanged(root, copy, ['dist/chaos'], mutant ? [mutant, ...(mutant.also ?? [])] : [])
 }
 
-/** Copies the service, and the part of dist/ that starts it, into an empty folder, and applies the changes. Returns the copy of dist/. */
-export function copyChanged(root: string, copy: string, starter: string, changes: readonly Change[]): string {
-  for (const part of ['package.json', 'src/db/migrations', 'dist/src', starter])
+/** Copies the service, and the parts of dist/ that start it, into an empty folder, and applies the changes. Returns the copy of dist/. */
+export function copyChanged(
+  root: string,
+  copy: string,
+  starters: readonly string[],
+  changes: readonly Change[]
+): string {
+  for (const part of ['package.json', 'src/db/migrations', 'dist/src', ...starters])
     cpSync(join(root, part), join(copy, part), { recursive: true })
   symlinkSync(join(root, 'node_modules'), join(copy, 'node_modules'))
   const dist = join(copy, 'dist')

@@ -58,7 +58,7 @@ for (const broken of all)
 /** Runs this one test, in a copy of the compiled files with the changes. */
 async function ends(t: Test, { test, title }: Broken, changes: readonly Change[]) {
   const to = folder(t)
-  const dist = copyChanged(root, to, 'dist/test', changes)
+  const dist = copyChanged(root, to, ['dist/test', 'dist/chaos'], changes)
   const run = program(t, process.execPath, [path.join(dist, test)], {
     env: { TAP_GREP: `/^${title}/`, TAP_TIMEOUT: '300' },
     cwd: to
