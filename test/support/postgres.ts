@@ -105,7 +105,7 @@ export async function cannotCountReads(): Promise<string | false> {
 let version: Promise<number> | undefined
 
 /** The major version of the tests' PostgreSQL. */
-async function postgresVersion(): Promise<number> {
+export async function postgresVersion(): Promise<number> {
   version ??= admin(async sql => {
     const [row] = await sql<[{ version: number }]>`
       select current_setting('server_version_num')::int / 10000 as version`
