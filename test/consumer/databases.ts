@@ -87,3 +87,9 @@ export function door(): { opened: Promise<void>; open(): void } {
   })
   return { opened, open: () => open() }
 }
+
+/** `ON`, the default since MariaDB 11.6.2: a row that has changed since the transaction began to read is an error. MySQL has none. */
+export async function snapshotIsolation(bank: Bank): Promise<unknown> {
+  const [variable] = await bank.select("show variables like 'innodb_snapshot_isolation'")
+  return variable?.['Value']
+}
