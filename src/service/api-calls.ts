@@ -27,7 +27,7 @@ import { dryRun } from '../delivery/dry-run.ts'
 import { refusalBy } from '../delivery/handler-refusal.ts'
 import type { Outbox } from '../delivery/outbox.ts'
 import type { Logger } from '../runtime/logger.ts'
-import type { Waiters } from '../delivery/waiters.ts'
+import type { LongPolls } from '../delivery/long-polls.ts'
 import { withWaitingFor } from '../delivery/waiting-for.ts'
 import { watchChanges } from '../delivery/watch-changes.ts'
 import type { Metrics } from '../runtime/metrics.ts'
@@ -43,7 +43,7 @@ export interface ApiCallsOptions extends OperatorCallsOptions {
   receive: ApiDeps['receive']
   half: HalfMessages
   outbox: Outbox
-  waiting: Waiters
+  longPolls: LongPolls
   guard: Pick<Guard, 'check'>
   /** Deliveries that wait in the queue of a downstream. */
   queued: (downstream: string) => number
@@ -55,7 +55,7 @@ export interface ApiCallsOptions extends OperatorCallsOptions {
 
 /** The functions that the API calls. While PostgreSQL is away, they reject and the API answers 503. */
 export function apiCalls(options: ApiCallsOptions): ApiDeps {
-  const { config, sql, reads, registry, cluster, waiting, metrics, log } = options
+  const { config, sql, reads, registry, cluster, longPolls, metrics, log } = options
   const { handlers } = registry
   const names = [...registry.downstreams.keys()]
   const explaining = { reads, handlers, cluster }
@@ -71,7 +71,7 @@ export function apiCalls(options: ApiCallsOptions): ApiDeps {
     contentHashes: taskNos => findHashes(sql, taskNos),
     async waitTask(taskNo, owner, timeoutMs, signal, codes) {
       return (
-        (await waiting.wait(taskNo, owner, timeoutMs, signal)) ??
+        (await longPolls.wait(taskNo, owner, timeoutMs, signal)) ??
         withWaitingFor(explaining, await readTask(reads, taskNo, codes), codes)
       )
     },

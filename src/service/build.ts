@@ -27,7 +27,7 @@ import { receiptTaker } from '../delivery/receive.ts'
 import { reconciler } from '../delivery/reconcile.ts'
 import { completer } from '../delivery/complete.ts'
 import { openCluster } from '../delivery/cluster.ts'
-import { waiters } from '../delivery/waiters.ts'
+import { longPolls } from '../delivery/long-polls.ts'
 import { longestTimeout, type Registry } from '../handler/load.ts'
 import { halfMessages } from './half.ts'
 import { liveLimits } from './limits.ts'
@@ -186,7 +186,7 @@ export async function buildService(options: ServiceOptions): Promise<Service> {
     metrics
   })
   const receive = receiptTaker({ ...writing, tokens, complete, random, metrics })
-  const waiting = waiters({ sql, log })
+  const polls = longPolls({ sql, log })
   const api = apiCalls({
     ...options,
     sql,
@@ -200,7 +200,7 @@ export async function buildService(options: ServiceOptions): Promise<Service> {
     outbox,
     cluster,
     cancelled,
-    waiting,
+    longPolls: polls,
     guard,
     queued: name => jobQueue.waiting(name),
     queueUp: () => backend.up(),
@@ -270,7 +270,7 @@ export async function buildService(options: ServiceOptions): Promise<Service> {
       const farewell =
         app && !config.embedded ? new Promise(resolve => setTimeout(resolve, farewellMs)) : undefined
       draining = true
-      waiting.stop()
+      polls.stop()
       stopLooking.abort()
       await Promise.all([...running, reading.done])
       await enqueue.idle()

@@ -3,7 +3,7 @@ import t from 'tap'
 import { z } from 'zod'
 import { listTasks } from '../../src/db/lists.ts'
 import { removeOld } from '../../src/db/retention.ts'
-import { waiters } from '../../src/delivery/waiters.ts'
+import { longPolls } from '../../src/delivery/long-polls.ts'
 import type { TaskView } from '../../src/db/views.ts'
 import { readsOf } from '../support/postgres.ts'
 import { halfStory, halves, preparedTask, producer } from '../support/halves.ts'
@@ -210,16 +210,16 @@ t.test('what is prepared can be rolled back, and neither deleted nor redelivered
 
 t.test('who waits for a prepared task waits until it has ended', async t => {
   const { story, half } = await halfStory(t, nobody)
-  const waiting = waiters({ sql: story.sql, log: story.log })
-  t.teardown(() => waiting.stop())
+  const polls = longPolls({ sql: story.sql, log: story.log })
+  t.teardown(() => polls.stop())
   const [yes, no] = [await half.prepare(), await half.prepare()]
   const seen: string[] = []
   const { signal } = new AbortController()
   const all = [yes, no].map(async taskNo => {
-    await waiting.wait(taskNo, 'test', 60_000, signal)
+    await polls.wait(taskNo, 'test', 60_000, signal)
     seen.push((await half.brief(taskNo)).status)
   })
-  await waiting.wait(yes, 'test', 300, signal)
+  await polls.wait(yes, 'test', 300, signal)
   t.same(seen, [], 'not while it is prepared')
   await half.rollBack(no)
   await half.commit(yes)

@@ -3,8 +3,8 @@ import { findEnded } from '../db/read-tasks.ts'
 import type { Logger } from '../runtime/logger.ts'
 import { sharedRoom } from '../runtime/shared-room.ts'
 
-/** Callers that wait until tasks end. One query per process serves all of them. */
-export interface Waiters {
+/** The long polls of the API: callers that wait until tasks end. One query per process serves all of them. */
+export interface LongPolls {
   /**
    * Resolves when the task has ended (or does not exist), at the timeout, or when the signal aborts. 'busy': too many callers
    * wait, in total or of this owner.
@@ -18,13 +18,13 @@ const lookMs = 200
 /** The total limit; 1,000 for one owner if it is alone. */
 const most = 2_000
 
-interface Waiter {
+interface LongPoll {
   taskNo: string
   end: () => void
 }
 
-export function waiters({ sql, log }: { sql: Sql; log: Logger }): Waiters {
-  const waiting = new Set<Waiter>()
+export function longPolls({ sql, log }: { sql: Sql; log: Logger }): LongPolls {
+  const waiting = new Set<LongPoll>()
   const places = sharedRoom(most)
   let stopped = false
   const ended = (): boolean => stopped
@@ -34,8 +34,8 @@ export function waiters({ sql, log }: { sql: Sql; log: Logger }): Waiters {
     timer = undefined
     const current = [...waiting]
     try {
-      const settled = await findEnded(sql, [...new Set(current.map(waiter => waiter.taskNo))])
-      for (const waiter of current) if (settled.has(waiter.taskNo)) waiter.end()
+      const settled = await findEnded(sql, [...new Set(current.map(poll => poll.taskNo))])
+      for (const poll of current) if (settled.has(poll.taskNo)) poll.end()
     } catch (err) {
       log.debug({ err }, 'wait.failed') // the next query may succeed; the timeout ends the wait anyway
     }
@@ -48,16 +48,16 @@ export function waiters({ sql, log }: { sql: Sql; log: Logger }): Waiters {
 
   function rest(taskNo: string, timeoutMs: number, signal: AbortSignal): Promise<void> {
     return new Promise(resolve => {
-      const waiter = { taskNo, end }
+      const poll = { taskNo, end }
       const timeout = setTimeout(end, timeoutMs)
       function end(): void {
         clearTimeout(timeout)
         signal.removeEventListener('abort', end)
-        waiting.delete(waiter)
+        waiting.delete(poll)
         resolve()
       }
       signal.addEventListener('abort', end)
-      waiting.add(waiter)
+      waiting.add(poll)
       schedule()
     })
   }
@@ -79,7 +79,7 @@ export function waiters({ sql, log }: { sql: Sql; log: Logger }): Waiters {
     stop() {
       stopped = true
       clearTimeout(timer)
-      for (const waiter of waiting) waiter.end()
+      for (const poll of waiting) poll.end()
     }
   }
 }
