@@ -106,8 +106,8 @@ export interface Fault {
   to: number
 }
 
-/** One piece of work of the metronome: its end, its duration, and its CPU time. */
-export interface Beat {
+/** One piece of work of the CPU probe: its end, its duration, and its CPU time. */
+export interface CpuSample {
   at: number
   ms: number
   workedMs: number
@@ -176,7 +176,7 @@ export interface History {
   messages: AlarmMessage[]
   faults: Fault[]
   exits: Exit[]
-  beats: Beat[]
+  cpuSamples: CpuSample[]
   /** Where a canary was found, and its name. */
   leaks: { place: string; secret: string }[]
   inside: InsideFinding[]

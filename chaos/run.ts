@@ -9,7 +9,7 @@ import { leaksIn, loggedAt, textOf } from './leaks.ts'
 import { planKeys } from './keys-plan.ts'
 import { planLoad } from './load-plan.ts'
 import { startLoad } from './load.ts'
-import { startMetronome } from './metronome.ts'
+import { startCpuProbe } from './cpu-probe.ts'
 import { actionsOf, planNemesis } from './nemesis-plan.ts'
 import { startNemesis } from './nemesis.ts'
 import type { Profile } from './options.ts'
@@ -68,7 +68,7 @@ async function play(
   const insideFindings: InsideFinding[] = []
   const looking = lookInside(postgres.sql, over.signal, insideFindings)
   looking.catch(() => {}) // awaited at the end
-  const metronome = startMetronome()
+  const cpuProbe = startCpuProbe()
   const startedAt = Date.now()
 
   progress.phase = 'load'
@@ -149,7 +149,7 @@ async function play(
       })),
       faults: nemesis.faults,
       exits: cluster.exits,
-      beats: metronome.beats,
+      cpuSamples: cpuProbe.samples,
       leaks: leaksIn(texts, cluster.canaries, tokens),
       inside: insideFindings,
       insideSamples,
@@ -166,7 +166,7 @@ async function play(
     clearInterval(progressTimer)
     load.end()
     over.abort()
-    await metronome.stop()
+    await cpuProbe.stop()
   }
 }
 

@@ -1,7 +1,7 @@
 // The history, indexed so that the data of one delivery, and the faults around a moment, are found quickly.
 import type {
   Arrival,
-  Beat,
+  CpuSample,
   Call,
   Fault,
   History,
@@ -75,7 +75,7 @@ export function evidenceOf(history: History): Evidence {
   const tasks = new Map(history.tasks.map(task => [task.taskNo, task]))
   const faults = history.faults.toSorted((a, b) => a.from - b.from)
   const byProcess = grouped(faults, fault => fault.process ?? '')
-  const worked = workedOf(history.beats)
+  const worked = workedOf(history.cpuSamples)
   const stops = faults.map(fault => [fault.from, endsAt(fault)] as const)
   const cases = history.planned.flatMap(planned => {
     if (planned.isWrong) return []
@@ -138,28 +138,28 @@ function placeInOrder(cases: readonly Case[]): void {
   }
 }
 
-/** When the machine has worked for `ms` since `from`. The time to a beat that had a processor for half of its duration counts half. */
-function workedOf(beats: readonly Beat[]): (from: number, ms: number) => number {
+/** When the machine has worked for `ms` since `from`. The time to a sample that had a processor for half of its duration counts half. */
+function workedOf(samples: readonly CpuSample[]): (from: number, ms: number) => number {
   return (from, ms) => {
     let left = ms
     let at = from
-    for (const beat of beats.slice(after(beats, from))) {
-      const share = Math.min(1, beat.workedMs / beat.ms)
-      const counted = (beat.at - at) * share
+    for (const sample of samples.slice(after(samples, from))) {
+      const share = Math.min(1, sample.workedMs / sample.ms)
+      const counted = (sample.at - at) * share
       if (counted >= left) return at + left / share
       left -= counted
-      at = beat.at
+      at = sample.at
     }
     return at + left
   }
 }
 
-/** The index of the first beat after this moment. */
-function after(beats: readonly Beat[], moment: number): number {
-  let [low, high] = [0, beats.length]
+/** The index of the first sample after this moment. */
+function after(samples: readonly CpuSample[], moment: number): number {
+  let [low, high] = [0, samples.length]
   while (low < high) {
     const middle = (low + high) >> 1
-    if ((beats[middle]?.at ?? 0) > moment) high = middle
+    if ((samples[middle]?.at ?? 0) > moment) high = middle
     else low = middle + 1
   }
   return low

@@ -38,7 +38,7 @@ t.test('of the promised time only that counts in which the machine worked', asyn
     history({
       arrivals: [arrival({ at: start + 10_000, answeredAt: start + 10_010 })],
       tasks: [task({ handledAt: iso(10_020) })],
-      beats: Array.from({ length: 80 }, (_, n) => ({
+      cpuSamples: Array.from({ length: 80 }, (_, n) => ({
         at: start + 250 * (n + 1),
         ms: n < 20 ? slowMs : 10,
         workedMs: 10
@@ -57,7 +57,7 @@ t.test(
         history({
           arrivals: [],
           tasks: [task({ status: 'FAILED', attempts: rows(1), ...more })],
-          beats: Array.from({ length: 40 }, (_, n) => ({
+          cpuSamples: Array.from({ length: 40 }, (_, n) => ({
             at: start + 250 * (n + 1),
             ms: slowMs,
             workedMs: 10
@@ -100,7 +100,7 @@ t.test('a POST that fails in a rolling restart is charged where the machine work
         call('first', 201, 14_000)
       ],
       faults: [fault('rolling', 1_000, 20_000)],
-      beats: Array.from({ length: 80 }, (_, n) => ({
+      cpuSamples: Array.from({ length: 80 }, (_, n) => ({
         at: start + 250 * (n + 1),
         ms: n < 60 ? slowMs : 10,
         workedMs: 10
@@ -125,7 +125,7 @@ t.test('what a process had when it was declared dead may arrive twice, if it cou
   const excused = { verdict: 'green', duplicates: { causes: { 'called dead': 1 } } }
   /** Until 3 s before it learns it, the machine did not work for 3 s. */
   const starved = (slowMs: number): Partial<History> => ({
-    beats: Array.from({ length: 60 }, (_, n) => {
+    cpuSamples: Array.from({ length: 60 }, (_, n) => {
       const at = 600 + 250 * (n - 50)
       return { at: start + at, ms: at > -5_400 && at <= -2_400 ? slowMs : 10, workedMs: 10 }
     })
@@ -258,10 +258,10 @@ t.test('who shares a connection may come again when a neighbour ended it, and on
   t.equal(unexplained('left', { answer: 'late', answeredAt: start + 56 }), 1, 'nobody had given it up')
   t.equal(unexplained('plain', {}), 1, 'connections for one at a time')
   const answered = { answer: '200', answeredAt: start + 56, builtAt: start - 600 }
-  const beats = (ms: number) =>
+  const cpuSamples = (ms: number) =>
     Array.from({ length: 10 }, (_, n) => ({ at: start + 250 * (n - 4), ms, workedMs: 10 }))
   const whileIt = (ms: number) =>
-    judge({ ...story('left', answered), beats: beats(ms) }, 1).counts.unexplained
+    judge({ ...story('left', answered), cpuSamples: cpuSamples(ms) }, 1).counts.unexplained
   t.equal(whileIt(25), undefined, 'its sender had no processor to read the answer')
   t.equal(whileIt(10), 1, 'its sender had one')
   const recorded = story('left', {})
@@ -275,22 +275,22 @@ t.test(
     const unexplained = (
       first: Partial<Arrival>,
       attempts = rows(2),
-      beats: History['beats'] = []
+      cpuSamples: History['cpuSamples'] = []
     ): number => {
       const second = arrival({ at: start + 1_900, answeredAt: start + 1_910, attempt: 2 })
       const arrivals = [arrival({ at: start + 1_800, answeredAt: start + 1_850, ...first }), second]
       const tasks = [task({ attempt: 2, attempts, handledAt: iso(1_920) })]
-      return judge(history({ arrivals, tasks, beats }), 1).counts.unexplained ?? 0
+      return judge(history({ arrivals, tasks, cpuSamples }), 1).counts.unexplained ?? 0
     }
     t.equal(unexplained({ builtAt: start + 50 }), 0, 'a busy sink read it 1.75 s after it left')
     t.equal(unexplained({}), 1, 'it was answered 50 ms after it left')
     t.equal(unexplained({ builtAt: start + 50 }, delivered(2)), 1, 'its answer was in time, says its row')
     const inTime = { at: start + 50, answeredAt: start + 60 }
-    const beats = (ms: number) =>
+    const cpuSamples = (ms: number) =>
       Array.from({ length: 10 }, (_, n) => ({ at: start + 250 * n, ms, workedMs: 10 }))
-    t.equal(unexplained(inTime, rows(2), beats(25)), 0, 'its sender had no processor to read the answer')
-    t.equal(unexplained(inTime, rows(2), beats(10)), 1, 'its sender had one')
-    t.equal(unexplained(inTime, delivered(2), beats(25)), 1, 'it was read, says its row')
+    t.equal(unexplained(inTime, rows(2), cpuSamples(25)), 0, 'its sender had no processor to read the answer')
+    t.equal(unexplained(inTime, rows(2), cpuSamples(10)), 1, 'its sender had one')
+    t.equal(unexplained(inTime, delivered(2), cpuSamples(25)), 1, 'it was read, says its row')
   }
 )
 
@@ -301,8 +301,12 @@ const sentTwice = (faults: Fault[]) =>
 t.test('PostgreSQL explains a second try until the machine has worked for 2 s since it is back', async t => {
   const unexplained = (backAt: number, ms: number): number => {
     const faults = [fault('postgres.stop', backAt - 5_000, backAt)]
-    const beats = Array.from({ length: 60 }, (_, n) => ({ at: start + backAt + 250 * n, ms, workedMs: 10 }))
-    return judge({ ...sentTwice(faults), beats }, 1).counts.unexplained ?? 0
+    const cpuSamples = Array.from({ length: 60 }, (_, n) => ({
+      at: start + backAt + 250 * n,
+      ms,
+      workedMs: 10
+    }))
+    return judge({ ...sentTwice(faults), cpuSamples }, 1).counts.unexplained ?? 0
   }
   t.equal(unexplained(-1_000, 10), 0)
   t.equal(unexplained(-3_000, 10), 1, 'it is back for 3 s')

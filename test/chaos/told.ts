@@ -84,7 +84,7 @@ export const history = (more: Partial<History> = {}): History => ({
   messages: [],
   faults: [],
   exits: [],
-  beats: [],
+  cpuSamples: [],
   leaks: [],
   inside: [],
   insideSamples: 60,

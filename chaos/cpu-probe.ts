@@ -1,13 +1,13 @@
-// Measures how much of the machine a run gets: a separate process repeats the same small piece of work. The promised times assume
+// Measures how much CPU a run gets: a separate process repeats the same small piece of work. The promised times assume
 // a machine that works. While other programs take its processors, the judge counts less time.
 import { fork } from 'node:child_process'
 import { createHash } from 'node:crypto'
 import { once } from 'node:events'
 import { fileURLToPath } from 'node:url'
-import type { Beat } from './history.ts'
+import type { CpuSample } from './history.ts'
 
-export interface Metronome {
-  beats: Beat[]
+export interface CpuProbe {
+  samples: CpuSample[]
   stop(): Promise<unknown>
 }
 
@@ -16,13 +16,13 @@ const everyMs = 250
 const bytes = 16 << 20
 const file = fileURLToPath(import.meta.url)
 
-export function startMetronome(): Metronome {
-  const child = fork(file, ['beat'], { stdio: ['ignore', 2, 2, 'ipc'] })
-  const beats: Beat[] = []
-  child.on('message', (beat: Beat) => beats.push(beat))
+export function startCpuProbe(): CpuProbe {
+  const child = fork(file, ['probe'], { stdio: ['ignore', 2, 2, 'ipc'] })
+  const samples: CpuSample[] = []
+  child.on('message', (sample: CpuSample) => samples.push(sample))
   const gone = once(child, 'exit')
   return {
-    beats,
+    samples,
     stop() {
       child.kill('SIGKILL')
       return gone
@@ -30,15 +30,19 @@ export function startMetronome(): Metronome {
   }
 }
 
-if (process.argv[1] === file && process.argv[2] === 'beat') {
+if (process.argv[1] === file && process.argv[2] === 'probe') {
   const text = Buffer.alloc(bytes)
   setInterval(() => {
     const from = performance.now()
     const before = process.cpuUsage()
     createHash('sha256').update(text).digest()
     const { user, system } = process.cpuUsage(before)
-    const beat: Beat = { at: Date.now(), ms: performance.now() - from, workedMs: (user + system) / 1_000 }
-    process.send?.(beat)
+    const sample: CpuSample = {
+      at: Date.now(),
+      ms: performance.now() - from,
+      workedMs: (user + system) / 1_000
+    }
+    process.send?.(sample)
   }, everyMs)
   // Ctrl-C in a terminal reaches the whole group. The run ends this process.
   process.on('SIGINT', () => {})
