@@ -2,7 +2,7 @@
 
 import { environment, readConfig, SettingError } from '../service/config.ts'
 import { aligned } from './demo/show.ts'
-import { limitOf } from '../domain/retry-policy.ts'
+import { effectiveRetryTimes } from '../domain/retry-policy.ts'
 import { durationText } from '../handler/define.ts'
 import type { LoadedDownstream } from '../handler/loaded.ts'
 import { HandlersError, type Registry } from '../handler/load.ts'
@@ -87,7 +87,7 @@ function facts({ transport, needCallback, policy, limit }: LoadedDownstream): st
   return [
     transport,
     needCallback ? `in ${durationText(policy.receiptTimeoutMs)}` : 'no',
-    String(limitOf(null, policy)),
+    String(effectiveRetryTimes(null, policy)),
     backoffText(policy.backoff),
     limit.pipelining === undefined
       ? `${limit.concurrency}`

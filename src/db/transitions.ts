@@ -71,7 +71,7 @@ export async function applyMoves(
         ${plainArray(effect.map(e => e.status))}::int[], ${plainArray(effect.map(e => e.phase))}::text[],
         ${plainArray(moves.map(move => move.afterMs ?? 0))}::float8[],
         ${plainArray(effect.map(e => e.tries))}::int[], ${plainArray(effect.map(e => e.lost))}::int[],
-        ${plainArray(moves.map(move => move.limit))}::int[],
+        ${plainArray(moves.map(move => move.retryTimes))}::int[],
         ${plainArray(moves.map(move => move.reason))}::text[], ${plainArray(moves.map(move => move.handledBy))}::text[],
         ${plainArray(moves.map(move => move.name === 'sent' || move.name === 'handled'))}::boolean[],
         ${textArray(moves.map(move => move.by))}::text[], ${plainArray(moves.map(move => move.owner))}::int[]

@@ -14,7 +14,7 @@ import {
 import { failedDownstreams } from '../db/operations.ts'
 import { findUnlocked } from '../db/overdue.ts'
 import type { Sql } from '../db/pool.ts'
-import { roundLimit, type LoadedHandler } from '../handler/loaded.ts'
+import { retryTimesOf, type LoadedHandler } from '../handler/loaded.ts'
 import { failpoint } from '../runtime/failpoint.ts'
 import type { Logger } from '../runtime/logger.ts'
 import { completeOrSkip, type Complete } from './complete.ts'
@@ -111,7 +111,7 @@ export function bulkOperations(deps: BulkOperationDeps): Bulk {
           afterMs: one.startMs,
           orderingKey: one.orderingKey,
           timely: true,
-          limit: roundLimit(deps.handlers, one, one.downstream),
+          retryTimes: retryTimesOf(deps.handlers, one, one.downstream),
           by: operation.created_by
         },
         task: one

@@ -4,7 +4,7 @@ import type { LoadedDelivery } from '../db/deliveries.ts'
 import { failpoint } from '../runtime/failpoint.ts'
 import { downstreamOf, type LoadedDownstream } from '../handler/loaded.ts'
 import type { Metrics } from '../runtime/metrics.ts'
-import { decide, isFirstTry, limitOf, triesOf, type Decision } from '../domain/retry-policy.ts'
+import { decide, isFirstTry, effectiveRetryTimes, triesOf, type Decision } from '../domain/retry-policy.ts'
 import type { Move } from '../domain/transitions.ts'
 import type { AttemptEnd } from '../domain/types.ts'
 import { redactEnd } from '../domain/redact.ts'
@@ -190,7 +190,7 @@ function conclude(
   const isLeftToOthers =
     outcome.kind !== 'probed' && deps.reach.recordAttempt(downstream.name, outcome, began)
   const isFirst =
-    !isLeftToOthers && isFirstTry(delivery, limitOf(delivery.task.retryTimes, downstream.policy))
+    !isLeftToOthers && isFirstTry(delivery, effectiveRetryTimes(delivery.task.retryTimes, downstream.policy))
   const decision = isLeftToOthers ? uncounted : decisionOf(deps, ended)
   if (isLeftToOthers) row.alarm = null
   else deps.traced?.(delivery, outcome, decision.move, startedAt)

@@ -1,5 +1,5 @@
 import type { NewDelivery } from '../db/new-deliveries.ts'
-import { limitOf } from '../domain/retry-policy.ts'
+import { effectiveRetryTimes } from '../domain/retry-policy.ts'
 import type { Task } from '../domain/types.ts'
 import type { About } from '../handler/define.ts'
 import type { LoadedDownstream, LoadedHandler } from '../handler/loaded.ts'
@@ -22,7 +22,7 @@ export function fanOut(
     skipped: isSkipped(deps, downstream, about),
     claim: false, // decided when it is written
     leaseMs: downstream.limit.timeoutMs + deps.leaseMarginMs,
-    tries: limitOf(retryTimes, downstream.policy),
+    tries: effectiveRetryTimes(retryTimes, downstream.policy),
     needsReceipt: downstream.needCallback === undefined ? false : (needCallback ?? downstream.needCallback)
   }))
 }

@@ -4,7 +4,7 @@ import { readBrief } from '../db/read-tasks.ts'
 import { readHolder, releaseKey, type OrderingKey, type Passed } from '../db/ordering.ts'
 import type { Sql } from '../db/pool.ts'
 import { readTaskProgress, type TaskProgress } from '../db/task-progress.ts'
-import { roundLimit, type LoadedHandler } from '../handler/loaded.ts'
+import { retryTimesOf, type LoadedHandler } from '../handler/loaded.ts'
 import { moves, statusOf, type Move } from '../domain/transitions.ts'
 import type { Actor, Status } from '../domain/types.ts'
 import type { Complete, Completed } from './complete.ts'
@@ -29,7 +29,7 @@ export interface RedeliverRequest {
   who: Actor
 }
 
-/** Starts a new round with a new limit for FAILED deliveries. The same statement resolves the alarm. */
+/** Starts a new round, with all tries again, for FAILED deliveries. The same statement resolves the alarm. */
 export async function redeliver(
   deps: RedeliverDeps,
   request: RedeliverRequest,
@@ -49,7 +49,7 @@ export async function redeliver(
   const planned = wanted.map(({ downstream, attempt, status, orderingKey, position, startMs }): Move => {
     const inOrder = (position ?? 0) > 0
     const name = status === 'HANDLED' ? 'repeat' : inOrder ? 'requeue' : 'redeliver'
-    const limit = roundLimit(deps.handlers, task, downstream)
+    const retryTimes = retryTimesOf(deps.handlers, task, downstream)
     // One that was never tried still waits for the start time of its producer.
     const afterMs = attempt === 0 ? startMs : 0
     const move = {
@@ -58,7 +58,7 @@ export async function redeliver(
       attempt,
       name,
       afterMs,
-      limit,
+      retryTimes,
       orderingKey,
       by: request.who.name
     } as const

@@ -11,7 +11,7 @@ import {
 } from '../db/receipts.ts'
 import { Elsewhere, Unavailable } from '../runtime/errors.ts'
 import { failpoint } from '../runtime/failpoint.ts'
-import { policyOf, roundLimit, type LoadedHandler } from '../handler/loaded.ts'
+import { policyOf, retryTimesOf, type LoadedHandler } from '../handler/loaded.ts'
 import type { Metrics } from '../runtime/metrics.ts'
 import { decide, isFirstTry, triesOf } from '../domain/retry-policy.ts'
 import { moves, statusOf, type Move } from '../domain/transitions.ts'
@@ -150,7 +150,7 @@ async function take(
       task: found.task,
       isFirstTry:
         attempt <= 1 ||
-        (attempt === found.attempt && isFirstTry(found, roundLimit(deps.handlers, found.task, downstream)))
+        (attempt === found.attempt && isFirstTry(found, retryTimesOf(deps.handlers, found.task, downstream)))
     })
     if (received) return received
   }

@@ -61,7 +61,7 @@ export interface DeliveryTries {
   triesLeft: number
   lost: number
   needsReceipt: boolean
-  /** The task's own limit. It overrides the downstream's limit and the default. */
+  /** The task's own `retryTimes`. It overrides that of the downstream and the default. */
   retryTimes: number | null
 }
 
@@ -84,17 +84,17 @@ export type Decision =
   | { move: 'release' | 'lose'; afterMs: number }
   | { move: 'fail'; reason: Reason }
 
-/** Tries in total, including the first: the task's limit, else the downstream's, else the default. */
-export const limitOf = (retryTimes: number | null, policy: Policy): number =>
+/** Tries of a round in total, including the first: the task's `retryTimes`, else the downstream's, else the default. */
+export const effectiveRetryTimes = (retryTimes: number | null, policy: Policy): number =>
   retryTimes ?? policy.times ?? defaultTimes
 
 /** Whether a claimed delivery is at its first counted try. Attempt numbers have gaps: a delivery that was not sent is claimed again. */
 export const isFirstTry = (
   delivery: { attempt: number; roundFrom: number; lost: number; triesLeft: number },
-  limit: number
+  retryTimes: number
 ): boolean =>
   delivery.attempt <= 1 ||
-  (delivery.roundFrom === 1 && delivery.lost === 0 && delivery.triesLeft === limit - 1)
+  (delivery.roundFrom === 1 && delivery.lost === 0 && delivery.triesLeft === retryTimes - 1)
 
 export const triesOf = (
   delivery: Omit<DeliveryTries, 'retryTimes'> & { task: Pick<DeliveryTries, 'retryTimes'> }
@@ -138,7 +138,7 @@ export function decide(event: DeliveryEvent, tried: DeliveryTries, policy: Polic
 
   function again(exhausted: Reason, floorMs: number): Decision {
     if (tried.triesLeft <= 0) return { move: 'fail', reason: exhausted }
-    const tryNo = Math.max(1, limitOf(tried.retryTimes, policy) - tried.triesLeft)
+    const tryNo = Math.max(1, effectiveRetryTimes(tried.retryTimes, policy) - tried.triesLeft)
     return { move: 'retry', afterMs: Math.max(floorMs, backoffMs(policy.backoff, tryNo, random)) }
   }
 }

@@ -6,7 +6,7 @@ const rules: Readonly<Record<MoveName, Rule>> = moves
 export function printStates(): string {
   const rows = moveNames.map(name => {
     const { from, to, tries, clock, who, when } = rules[name]
-    const change = tries === 'anew' ? 'the limit anew' : tries === 0 ? '' : tries > 0 ? '+1' : '−1'
+    const change = tries === 'anew' ? 'all again' : tries === 0 ? '' : tries > 0 ? '+1' : '−1'
     return `| \`${name}\` | ${from.join(', ')} | ${to} | ${change} | ${clock ?? ''} | ${who} | ${when} |`
   })
   const matrix = states.map(

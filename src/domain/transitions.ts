@@ -109,7 +109,7 @@ export const moves = {
     tries: 0,
     clock: null,
     who: 'worker, dispatcher, callback, operator',
-    when: 'the retry limit is reached, it was refused, it expired, the receipt was FAILED, or a task that it waits for was deleted'
+    when: 'its tries are used up, it was refused, it expired, the receipt was FAILED, or a task that it waits for was deleted'
   },
   skip: {
     from: ['IN_FLIGHT'],
@@ -201,8 +201,8 @@ export interface Move {
   afterMs?: number
   reason?: Reason
   handledBy?: HandledBy
-  /** The new limit, for `redeliver`, `requeue` and `repeat`. */
-  limit?: number
+  /** The tries of the new round, for `redeliver`, `requeue` and `repeat`. */
+  retryTimes?: number
   /** Only if its clock has ended: guards a decision of the dispatcher against later changes. */
   overdue?: boolean
   /** Only while this process owns it: meanwhile a worker may have taken it over from a dead process. */

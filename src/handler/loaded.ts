@@ -1,6 +1,6 @@
 // Handlers in the form that the service uses: checked, with defaults, times in milliseconds.
 import type { z } from 'zod'
-import { defaultPolicy, limitOf, type Policy } from '../domain/retry-policy.ts'
+import { defaultPolicy, effectiveRetryTimes, type Policy } from '../domain/retry-policy.ts'
 import type { CheckAnswer, Task } from '../domain/types.ts'
 import type { Answer, Verdict } from '../transport/types.ts'
 import type {
@@ -100,9 +100,9 @@ export const downstreamOf = (
 export const policyOf = (handlers: Handlers, messageCode: string, downstream: string): Policy =>
   downstreamOf(handlers, messageCode, downstream)?.policy ?? defaultPolicy
 
-/** Tries of a round. */
-export const roundLimit = (
+/** Tries of a round, including the first. */
+export const retryTimesOf = (
   handlers: Handlers,
   task: { messageCode: string; retryTimes: number | null },
   downstream: string
-): number => limitOf(task.retryTimes, policyOf(handlers, task.messageCode, downstream))
+): number => effectiveRetryTimes(task.retryTimes, policyOf(handlers, task.messageCode, downstream))

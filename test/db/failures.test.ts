@@ -139,7 +139,7 @@ t.test('what fails again after a redelivery stands out; what is HANDLED is FAILE
   for (const taskId of [again, mended]) await fail(sql, taskId, 'no')
   for (const taskId of [again, mended]) {
     await applyMoves(sql, [
-      { move: { taskId, downstream: 'warehouse', attempt: 1, name: 'redeliver', limit: 1 } }
+      { move: { taskId, downstream: 'warehouse', attempt: 1, name: 'redeliver', retryTimes: 1 } }
     ])
     await sql`update delivery set phase = 'IN_FLIGHT', attempt = 2, tries_left = 0 where task_id = ${taskId}`
   }

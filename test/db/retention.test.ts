@@ -118,7 +118,7 @@ t.test('what is redelivered at the very moment of its removal stays', async t =>
   await new Promise<void>(moved => {
     void sql.begin(async held => {
       await applyMoves(held as unknown as Sql, [
-        { move: { taskId, downstream: 'warehouse', attempt: 1, name: 'redeliver', limit: 5 } }
+        { move: { taskId, downstream: 'warehouse', attempt: 1, name: 'redeliver', retryTimes: 5 } }
       ])
       moved()
       await new Promise<void>(resolve => (commit = resolve))

@@ -30,7 +30,7 @@ const moveOf = (taskId: string, name: MoveName, attempt: number, more: Partial<M
   ...(name === 'probed' ? { handledBy: 'probe' } : {}),
   ...(name === 'receive' ? { handledBy: 'receipt' } : {}),
   ...(name === 'settle' ? { handledBy: 'operator' } : {}),
-  ...(name === 'redeliver' || name === 'repeat' ? { limit: 7 } : {}),
+  ...(name === 'redeliver' || name === 'repeat' ? { retryTimes: 7 } : {}),
   ...more
 })
 
@@ -63,7 +63,7 @@ t.test('every state × move × attempt is in SQL what it is on paper', async t =
     }))
   )
   for (const [index, { state, name, attempt }] of cases.entries()) {
-    const expected = apply(at(state), { name, attempt, limit: 7 })
+    const expected = apply(at(state), { name, attempt, retryTimes: 7 })
     const row = await stored(sql, ids[index]!)
     const story = `${name} from ${state}, attempt ${attempt}`
     t.same(row.standing, expected ?? at(state), story)
@@ -90,7 +90,7 @@ t.test('any sequence of moves leads PostgreSQL and the model to the same state',
       const now = models[index]!
       if (!one) continue
       const attempt = Math.max(0, now.attempt - one.back)
-      const after = apply(now, { name: one.name, attempt, limit: 7 })
+      const after = apply(now, { name: one.name, attempt, retryTimes: 7 })
       if (one.name === 'claim') {
         if (one.back === 0 && after) claims.push(index)
       } else {

@@ -247,7 +247,7 @@ t.test('who runs an operation no more writes nothing about what its successor ha
   await takeDeliveries(sql, { id, owner: 'successor' }, found, { warehouse: next })
   await recordTaken(sql, { id, owner: 'former' }, found)
   for (const { taskId, downstream: name, attempt } of found)
-    await record({ move: { taskId, downstream: name, attempt, name: 'redeliver', limit: 1 } })
+    await record({ move: { taskId, downstream: name, attempt, name: 'redeliver', retryTimes: 1 } })
   await recordTaken(sql, { id, owner: 'successor' }, found)
   t.match(await sql`select redelivered, skipped from operation`, only({ redelivered: 3, skipped: 0 }))
 })

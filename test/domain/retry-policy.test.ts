@@ -4,7 +4,7 @@ import {
   backoffMs,
   decide,
   defaultBackoff,
-  limitOf,
+  effectiveRetryTimes,
   type Policy,
   type DeliveryTries
 } from '../../src/domain/retry-policy.ts'
@@ -42,9 +42,9 @@ t.test('a downstream that will never take it ends the delivery at once, whatever
 })
 
 t.test('the limit is the task’s, else the downstream’s, else ten', async t => {
-  t.equal(limitOf(3, { ...policy, times: 5 }), 3)
-  t.equal(limitOf(null, { ...policy, times: 5 }), 5)
-  t.equal(limitOf(null, policy), 10)
+  t.equal(effectiveRetryTimes(3, { ...policy, times: 5 }), 3)
+  t.equal(effectiveRetryTimes(null, { ...policy, times: 5 }), 5)
+  t.equal(effectiveRetryTimes(null, policy), 10)
 })
 
 t.test('with no try left each way of failing ends with its own reason', async t => {

@@ -1,7 +1,12 @@
 import { readFileSync } from 'node:fs'
 import fc from 'fast-check'
 import t from 'tap'
-import { decide, limitOf, type DeliveryEvent, type Policy } from '../../src/domain/retry-policy.ts'
+import {
+  decide,
+  effectiveRetryTimes,
+  type DeliveryEvent,
+  type Policy
+} from '../../src/domain/retry-policy.ts'
 import {
   effects,
   moveNames,
@@ -99,7 +104,7 @@ t.test(
 t.test(
   'only a claim raises the attempt and takes a try; release and lose give it back; a new round starts anew',
   async t => {
-    const change = (name: MoveName, from: State) => apply(at(from), { name, attempt: 5, limit: 7 })
+    const change = (name: MoveName, from: State) => apply(at(from), { name, attempt: 5, retryTimes: 7 })
     t.match(change('claim', 'WAITING'), { attempt: 6, triesLeft: 2, lost: 1, roundFrom: 3 })
     t.match(change('release', 'IN_FLIGHT'), { attempt: 5, triesLeft: 4, lost: 1, roundFrom: 3 })
     t.match(change('lose', 'IN_FLIGHT'), { attempt: 5, triesLeft: 4, lost: 2, roundFrom: 3 })
@@ -198,12 +203,12 @@ t.test('whatever happens, in whatever order, a delivery keeps its promises', asy
       let claims = 0
       let free = 0
       for (const one of events) {
-        let move: { name: MoveName; attempt: number; limit?: number }
+        let move: { name: MoveName; attempt: number; retryTimes?: number }
         if (one.do === 'move') {
           move = {
             name: one.name,
             attempt: Math.max(0, now.attempt - one.back),
-            limit: limitOf(retryTimes, policy)
+            retryTimes: effectiveRetryTimes(retryTimes, policy)
           }
         } else {
           // Answers and lost leases happen only IN_FLIGHT. Receipts and missing receipts happen only AWAITING_RECEIPT.

@@ -14,7 +14,7 @@ export interface DeliveryState {
 /** The move as a pure function: the tests compare the SQL with this model. Null: the guard refuses the move. */
 export function apply(
   at: DeliveryState,
-  move: Pick<Move, 'name' | 'attempt' | 'limit'>
+  move: Pick<Move, 'name' | 'attempt' | 'retryTimes'>
 ): DeliveryState | null {
   const rule = rules[move.name]
   if (!rule.from.includes(at.state)) return null
@@ -27,7 +27,7 @@ export function apply(
     return {
       state: rule.to,
       attempt: at.attempt,
-      triesLeft: move.limit ?? 1,
+      triesLeft: move.retryTimes ?? 1,
       lost: 0,
       roundFrom: at.attempt + 1
     }

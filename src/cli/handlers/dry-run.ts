@@ -3,7 +3,7 @@ import type { LoadedDownstream, LoadedHandler } from '../../handler/loaded.ts'
 import type { Registry } from '../../handler/load.ts'
 import { dryTask } from '../../delivery/dry-run.ts'
 import { isWanted } from '../../delivery/fan-out.ts'
-import { limitOf } from '../../domain/retry-policy.ts'
+import { effectiveRetryTimes } from '../../domain/retry-policy.ts'
 import { nearest } from '../../runtime/nearest.ts'
 import type { Backoff, Task } from '../../domain/types.ts'
 import { bodyOf as problemBodyOf, problemOf } from '../../api/problem.ts'
@@ -157,7 +157,7 @@ function otherLines(transport: string, request: object, task: Task, raw: string)
 }
 
 function after({ needCallback, policy }: LoadedDownstream): string[] {
-  const tries = `${limitOf(null, policy)} tries, waiting ${backoffText(policy.backoff)}`
+  const tries = `${effectiveRetryTimes(null, policy)} tries, waiting ${backoffText(policy.backoff)}`
   return [
     needCallback
       ? `HANDLED when its receipt arrives, within ${durationText(policy.receiptTimeoutMs)} per try; ${tries}`
