@@ -26,5 +26,4 @@ RUN ln -s /app/dist/src/cli/ackbox.js /usr/local/bin/ackbox
 USER node
 EXPOSE 3000
 STOPSIGNAL SIGTERM
-# Node's flags are in the first line of the program.
 CMD ["ackbox", "start"]
