@@ -13,6 +13,7 @@ import { prepareForHandlers } from './resolve.ts'
 import { scanSource } from './scan-source.ts'
 import { sharedDownstreams, type SharedDownstream } from './shared-downstreams.ts'
 import { isTypeScript, placeOf } from './typescript.ts'
+import { withTimeout } from '../runtime/with-timeout.ts'
 
 export interface Registry {
   handlers: Map<string, LoadedHandler>
@@ -39,6 +40,8 @@ export interface LoadOptions {
   /** The source of `env`: process.env, with the demo's defaults as a fallback. */
   env: Readonly<Record<string, string | undefined>>
   transports: readonly string[]
+  /** The time limit for the import of one file, ms. */
+  importMs?: number
   /** Set if DTM=on. Each target gets its own handler. */
   dtmTargets?: DtmTargets
 }
@@ -63,6 +66,7 @@ export async function loadHandlers({
   builtIn,
   env,
   transports,
+  importMs = 30_000,
   dtmTargets = new Map()
 }: LoadOptions): Promise<Registry> {
   const folder = resolve(dir ?? builtIn)
@@ -76,7 +80,7 @@ export async function loadHandlers({
   prepareForHandlers({ folder, typescript: found.some(({ path }) => isTypeScript(path)) })
   for (const file of found) {
     // Files are loaded one after the other, so that a name missing in `env` belongs to the file being loaded.
-    exported.push(...(await read(file, env, problems, targets)))
+    exported.push(...(await read(file, { env, importMs }, problems, targets)))
   }
   twice(exported, problems)
   const loaded = exported.flatMap(each => checked(each, transports, problems))
@@ -119,7 +123,7 @@ function files(folder: string, problems: HandlerProblem[]): HandlerFile[] {
     problems.push({
       file: folder,
       what: 'the folder has no handlers',
-      fix: 'put one file per messageCode there: .js, .mjs or .ts'
+      fix: 'put one file per messageCode there: .js, .mjs, .ts or .mts'
     })
   }
   return found ?? []
@@ -127,7 +131,7 @@ function files(folder: string, problems: HandlerProblem[]): HandlerFile[] {
 
 async function read(
   { path, name: file }: HandlerFile,
-  env: LoadOptions['env'],
+  { env, importMs }: { env: LoadOptions['env']; importMs: number },
   problems: HandlerProblem[],
   targets: NamedTarget[]
 ): Promise<Exported[]> {
@@ -145,7 +149,10 @@ async function read(
   let failed: unknown
   const missing = await namesMissing(async () => {
     try {
-      exports = await import(pathToFileURL(path).href)
+      // A file without its end would keep the start waiting, without a word.
+      exports = await withTimeout(import(pathToFileURL(path).href), importMs, () => {
+        throw new Error(`its top-level await has not ended after ${importMs / 1000} s`)
+      })
     } catch (err) {
       failed = err
     }

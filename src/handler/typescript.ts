@@ -1,9 +1,9 @@
-// Loads TypeScript if Node does not strip types itself (before 22.18), and finds the line of a SyntaxError.
+// Loads TypeScript if Node does not strip types itself (before 22.18), and finds the line at which a handler fails to load.
 import { spawnSync } from 'node:child_process'
-import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { createRequire } from 'node:module'
 import { tmpdir } from 'node:os'
-import { basename, dirname, join, resolve } from 'node:path'
+import { basename, dirname, join, resolve, sep } from 'node:path'
 import { fileURLToPath, pathToFileURL } from 'node:url'
 import type * as Swc from '@swc/wasm-typescript'
 
@@ -27,15 +27,39 @@ export function stripTypes(source: string, path: string): string {
   }
 }
 
-/** The place of an import's SyntaxError, such as `name.ts, line 4`. Searches `path` and the local files that it imports. */
+/**
+ * Where the import of `path` failed, such as `name.ts, line 4`: in this file, in a file that it imports, or in its folder.
+ * Undefined: unknown. It never throws.
+ */
 export function placeOf(err: unknown, path: string): string | undefined {
-  if (!(err instanceof SyntaxError)) return undefined
-  const [, url, line] = /^(file:\S+):(\d+)$/m.exec(err.stack?.split('\n    at ')[0] ?? '') ?? []
+  if (!(err instanceof Error)) return undefined
+  try {
+    return (err instanceof SyntaxError && placeOfSyntaxError(err, path)) || placeOfThrow(err, dirname(path))
+  } catch {
+    return undefined
+  }
+}
+
+function placeOfSyntaxError({ message, stack = '' }: SyntaxError, path: string): string | undefined {
+  const [, url, line] = /^(file:\S+):(\d+)$/m.exec(stack.split('\n    at ')[0] ?? '') ?? []
   if (url !== undefined) return `${basename(fileURLToPath(url))}, line ${line}`
+  // Node names an imported JSON file and the position in it.
+  const [, json, position] = /^(\S.*\.json): .* at position (\d+)/.exec(message) ?? []
+  if (json !== undefined)
+    return `${basename(json)}, line ${readFileSync(json, 'utf8').slice(0, Number(position)).split('\n').length}`
   // V8 knows the place, but Node shows it only for an error that ends a process.
   for (const each of withImports(path)) {
     const found = lineOfError(each)
     if (found !== undefined) return `${basename(each)}, line ${found}`
+  }
+  return undefined
+}
+
+/** The first line of the stack that is in this folder. */
+function placeOfThrow({ stack = '' }: Error, folder: string): string | undefined {
+  for (const [, url = '', line] of stack.matchAll(/(file:\/\/\S+?):(\d+):\d+/g)) {
+    const file = fileURLToPath(url)
+    if (file.startsWith(folder + sep)) return `${basename(file)}, line ${line}`
   }
   return undefined
 }
@@ -55,9 +79,11 @@ function lineOfError(path: string): string | undefined {
   }
 }
 
-/** A file and the local files that it imports, directly or indirectly. */
+/** A file and the local modules that it imports, directly or indirectly. */
 function withImports(path: string, found = new Set<string>()): Set<string> {
-  if (found.has(path) || !existsSync(path)) return found
+  // The text may name what is no file, for example in a comment.
+  const isModule = /\.m?[jt]s$/.test(path) && statSync(path, { throwIfNoEntry: false })?.isFile()
+  if (found.has(path) || !isModule) return found
   found.add(path)
   for (const [, name = ''] of readFileSync(path, 'utf8').matchAll(
     /\b(?:from|import)\s*\(?\s*['"](\.[^'"]+)['"]/g

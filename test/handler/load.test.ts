@@ -253,9 +253,41 @@ t.test('a SyntaxError is told with its file and line, in a handler and in what i
       /^a\.ts: .*SyntaxError.*already been declared, in a\.ts, line 3 →/,
       { 'a.ts': 'type A = number\nlet a: A\nlet a' }
     ],
-    [/^a\.ts: .*SyntaxError.*enum.*, in a\.ts, line 2 →/, { 'a.ts': 'export default 1\nenum A { b }' }]
+    [/^a\.ts: .*SyntaxError.*enum.*, in a\.ts, line 2 →/, { 'a.ts': 'export default 1\nenum A { b }' }],
+    [
+      /^a\.mjs: .*SyntaxError: .*data\.json: .*, in data\.json, line 4 →/,
+      {
+        'a.mjs': "import data from './data.json' with { type: 'json' }\nexport default data",
+        'data.json': '{\n  "a": 1,\n  "b": 2,\n}\n'
+      }
+    ],
+    // The comment names a folder.
+    [
+      /^a\.mjs: .*SyntaxError: .*, in a\.mjs, line 2 →/,
+      { 'a.mjs': "// as it came from './'\nexport default { a: , }" }
+    ]
   ]
   for (const [where, files] of cases) t.match(await problemsOf(folder(t, files)), only(where))
+})
+
+t.test('an error at the top of a file is told with the line that threw it', async t => {
+  const cases: [where: RegExp, files: Record<string, string>][] = [
+    [
+      /^a\.mjs: .*TypeError: .*'foo'\), in a\.mjs, line 2 →/,
+      { 'a.mjs': 'const x = undefined\nexport default x.foo' }
+    ],
+    [
+      /^a\.mjs: .*SyntaxError: .*JSON.*, in _helper\.mjs, line 2 →/,
+      { 'a.mjs': "import './_helper.mjs'\nexport default 1", '_helper.mjs': "\nJSON.parse('{a')" }
+    ]
+  ]
+  for (const [where, files] of cases) t.match(await problemsOf(folder(t, files)), only(where))
+})
+
+t.test('a top-level await without end is told', async t => {
+  const dir = folder(t, { 'a.mjs': 'await new Promise(() => {})\nexport default 1' })
+  const loading = loadHandlers({ dir, builtIn: builtInHandlers, env: {}, transports: ['http'], importMs: 50 })
+  await t.rejects(loading, { message: /a\.mjs\n.*its top-level await has not ended after 0\.05 s/ })
 })
 
 t.test(
