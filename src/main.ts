@@ -103,6 +103,8 @@ async function main(): Promise<void> {
     {
       codes: handlers.size,
       downstreams: downstreams.size,
+      // The start has opened all of them.
+      missing: [],
       named,
       facts: setupFacts(config, secret, registry)
     },

@@ -10,7 +10,7 @@ import { commandLine } from '../runtime/package.ts'
 import { egress, refusedBy } from '../service/egress.ts'
 import { readArguments, UsageError } from './arguments.ts'
 import { backoffText, dryRun } from './handlers/dry-run.ts'
-import { demoUrl, readHandlers } from './read-handlers.ts'
+import { demoUrl, missingFor, readHandlers } from './read-handlers.ts'
 
 const dryRunLine = commandLine("handlers --dry-run <messageCode> '<messageBody>'")
 export const help = `${commandLine('handlers').padEnd(dryRunLine.length)}  lists and checks the handlers
@@ -19,7 +19,7 @@ ${dryRunLine}  shows the request to each downstream, without sending it or calli
   --scene TEXT   the sceneType of the dry run (default empty)
   --help
 
-It reads the settings of the service: HANDLERS_DIR, DEMO, and the variables that the handlers take from env.
+It reads the settings of the service: HANDLERS_DIR, DEMO, the brokers, and the variables that the handlers take from env.
 Exit: 0 no errors · 1 errors, which are printed`
 
 export const runsHandlers = true
@@ -49,14 +49,20 @@ async function perform(args: string[]): Promise<void> {
     throw new UsageError(`handlers --dry-run does not take ${surplus.join(' ')}\n\n${help}`)
   const config = readConfig(environment())
   const registry = await readHandlers(config)
-  if (!values['dry-run']) return list(registry)
+  if (!values['dry-run']) {
+    const missing = await missingFor(registry, config)
+    list(registry, missing.length)
+    for (const one of missing) console.error(one)
+    if (missing.length > 0) process.exitCode = 1
+    return
+  }
   const refusal = refusedBy(egress({ config, databaseUrl: config.databaseUrl }))
   const refused = (url: string): string | undefined =>
     config.demo && url.startsWith(`${demoUrl}/`) ? undefined : refusal(url)
   await dryRun({ registry, refused }, messageCode, messageBody, values.scene)
 }
 
-function list({ handlers, downstreams }: Registry): void {
+function list({ handlers, downstreams }: Registry, errors: number): void {
   const rows = [...handlers.values()].flatMap(handler =>
     handler.downstreams.map((downstream, at) => [
       at === 0 ? handler.messageCode : '',
@@ -80,7 +86,9 @@ function list({ handlers, downstreams }: Registry): void {
   console.log(aligned([head, ...rows], 5))
   const half = [...handlers.values()].filter(one => one.checkBack).map(one => one.messageCode)
   if (half.length > 0) console.log(`\nhalf messages: ${half.join(', ')}`)
-  console.log(`\n${handlers.size} handlers, ${downstreams.size} downstreams, no errors`)
+  console.log(
+    `\n${handlers.size} handlers, ${downstreams.size} downstreams, ${errors === 0 ? 'no' : errors} ${errors === 1 ? 'error' : 'errors'}`
+  )
 }
 
 function facts({ transport, needCallback, policy, limit }: LoadedDownstream): string[] {

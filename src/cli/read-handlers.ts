@@ -3,7 +3,7 @@ import { demoEnv } from '../demo/receiver.ts'
 import { builtInHandlers } from '../handler/files.ts'
 import { loadHandlers, type Registry } from '../handler/load.ts'
 import type { Config } from '../service/config.ts'
-import { transportNames } from '../transport/registry.ts'
+import { missingForTransports, transportNames } from '../transport/registry.ts'
 import { defined } from '../domain/optional-members.ts'
 
 /** A placeholder for the demo receiver, whose port is known only in the running service. */
@@ -21,3 +21,13 @@ export async function readHandlers(
     transports: transportNames
   })
 }
+
+/** The brokers and packages that a start with these handlers would miss: a line each, with the remedy. */
+export const missingFor = async (
+  { downstreams }: Registry,
+  { brokers }: Pick<Config, 'brokers'>
+): Promise<string[]> =>
+  await missingForTransports(
+    [...downstreams.values()].map(one => one.transport),
+    brokers
+  )

@@ -43,21 +43,37 @@ export async function transports(
   deps: TransportDeps,
   used: Iterable<TransportName>
 ): Promise<Partial<Record<TransportName, Transport>>> {
-  const made: Partial<Record<TransportName, Transport>> = {}
-  const problems: string[] = []
+  const names = [...new Set(used)]
+  const missing = await missingForTransports(names, deps.brokers)
+  if (missing.length > 0) throw new SetupError(missing.join('\n'))
+  return Object.fromEntries(
+    await Promise.all(names.map(async name => [name, (await load(name))(deps)] as const))
+  )
+}
+
+/** The brokers and packages that these transports need and that are missing: a line each, with the remedy. */
+export async function missingForTransports(
+  used: Iterable<TransportName>,
+  brokers: ReadonlyMap<string, Broker>
+): Promise<string[]> {
+  const missing: string[] = []
   for (const name of new Set(used)) {
-    try {
-      const problem = withoutBroker(name, deps.brokers)
-      if (problem) problems.push(problem)
-      else made[name] = (await load(name))(deps)
-    } catch (error) {
-      if (!isMissingPackage(error)) throw error
-      problems.push(`the transport ${name} needs a package: npm install ${makers[name].needs.join(' ')}`)
-    }
+    const broker = withoutBroker(name, brokers)
+    if (broker !== undefined) missing.push(broker)
+    else if (!(await isInstalled(name)))
+      missing.push(`the transport ${name} needs a package: npm install ${makers[name].needs.join(' ')}`)
   }
-  if (problems.length === 0) return made
-  await Promise.all(Object.values(made).map(each => each.close()))
-  throw new SetupError(problems.join('\n'))
+  return missing
+}
+
+async function isInstalled(name: TransportName): Promise<boolean> {
+  try {
+    await load(name)
+    return true
+  } catch (error) {
+    if (isMissingPackage(error)) return false
+    throw error
+  }
 }
 
 /** A transport's request has the type that its handlers were checked against. */

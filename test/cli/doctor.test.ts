@@ -37,7 +37,7 @@ const redis: RedisFacts = { version: '7.4.1', roundTripMs: 1, evictionPolicy: 'n
 const sound: Facts = {
   postgres,
   redis,
-  handlers: { codes: 3, downstreams: 5, named: [] },
+  handlers: { codes: 3, downstreams: 5, missing: [], named: [] },
   targets: [{ of: 'a.ts', name: 'WAREHOUSE_URL', refused: undefined }],
   besideQueue: []
 }
@@ -91,7 +91,7 @@ t.test('every complaint comes with the line that fixes it', async t => {
       clockAheadMs: -90_000
     },
     redis: { version: '5.0.7', roundTripMs: 1, evictionPolicy: 'allkeys-lru', appendOnly: false },
-    handlers: { codes: 0, downstreams: 0, named: [] },
+    handlers: { codes: 0, downstreams: 0, missing: ['no broker: set one'], named: [] },
     targets: [{ of: 'a.ts', name: 'WAREHOUSE_URL', refused: 'blocked_target: it is far away' }],
     besideQueue: ['BROKER_STREAMS']
   }

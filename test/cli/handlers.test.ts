@@ -53,6 +53,22 @@ t.test('a wrong folder ends it with 1 and all that is wrong', async t => {
   t.notMatch(err, /\n {4}at /, 'no stack: nobody has to read our code')
 })
 
+t.test('a broker that a start would miss is an error', async t => {
+  const dir = t.testdir({
+    'paid.mjs': `import { defineHandler, z } from 'ackbox/handler'
+      const stock = { transport: 'kafka', request: ({ raw }) => ({ topic: 'stock', value: raw }) }
+      export default defineHandler({ messageCode: 'order.paid', body: z.object({}), downstreams: { stock } })`
+  })
+  t.match(await handlers([], { HANDLERS_DIR: dir }), {
+    code: 1,
+    out: /order\.paid.* kafka .*1 error$/ms,
+    err: 'a downstream uses kafka, but no broker for it is set: set BROKER_KAFKA=kafka://host\n'
+  })
+  const broker = { BROKER_KAFKA: 'kafka://127.0.0.1:9092' }
+  t.match(await handlers([], { HANDLERS_DIR: dir, ...broker }), { code: 0, out: /no errors/, err: '' })
+  t.match(await handlers(['--dry-run', 'order.paid', '{}'], { HANDLERS_DIR: dir }), { code: 0 })
+})
+
 t.test('a dry run shows what each downstream would get, and whom it leaves out', async t => {
   const { code, out } = await handlers([
     '--dry-run',

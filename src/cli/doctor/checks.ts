@@ -217,6 +217,14 @@ export const checks: Check[] = [
     }
   },
   {
+    name: 'Transports',
+    look: ({ handlers }) => {
+      if ('error' in handlers) return undefined
+      if (handlers.missing.length === 0) return ok('every broker and package that the handlers need is there')
+      return fix(handlers.missing.join('; '), commandLine('handlers'))
+    }
+  },
+  {
     name: 'EGRESS_ALLOW',
     look: ({ targets }, { egressAllow }) => {
       const refused = targets.filter(target => target.refused !== undefined)

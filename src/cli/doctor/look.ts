@@ -9,7 +9,7 @@ import { checkServer, locatePrimary, openDb, type Sql } from '../../db/pool.ts'
 import type { NamedTarget } from '../../handler/load.ts'
 import { commandLine } from '../../runtime/package.ts'
 import { setupFacts, type SetupFacts } from '../../service/presence.ts'
-import { demoUrl, readHandlers } from '../read-handlers.ts'
+import { demoUrl, missingFor, readHandlers } from '../read-handlers.ts'
 import { lookAtHolders, type HolderFacts } from './holders.ts'
 import { lookAtPartitions, type PartitionFacts } from './partitions.ts'
 import { lookAtRedis, type RedisFacts } from './redis.ts'
@@ -56,6 +56,8 @@ export interface Facts extends TargetFacts {
 export interface HandlerFacts {
   codes: number
   downstreams: number
+  /** The brokers and packages that they need and that are missing. */
+  missing: string[]
   /** The targets named in the sources of the handlers. */
   named: NamedTarget[]
   /** The facts that must be equal in all processes of this setup. Undefined without a SECRET. */
@@ -160,7 +162,8 @@ async function lookAtHandlers(config: Config) {
   // The egress rules always allow the receiver of a running demo.
   const named = targets.filter(({ url }) => !demo || url !== demoUrl)
   const facts = secret === undefined ? undefined : setupFacts(config, secret, registry)
-  return { codes: handlers.size, downstreams: downstreams.size, named, facts }
+  const missing = await missingFor(registry, config)
+  return { codes: handlers.size, downstreams: downstreams.size, missing, named, facts }
 }
 
 const allRights = ['select', 'insert', 'update', 'delete']
