@@ -34,12 +34,13 @@ Ackbox rejects move to ackbox_outbox_rejected, with the problem. Any number of r
   --batch N           maximum rows per batch (default 500)
   --concurrency N     batches in parallel (default 2). Rows of one orderingKey keep their order
   --listen HOST:PORT  serves /healthz and /metrics there (default: neither)
-  --once              relays all rows that exist now, then exits
+  --once              relays the rows that exist now, then exits
   --retry-rejected    moves all rejected rows back into the outbox, then exits
   --print-ddl KIND    prints the tables for postgres or mysql, then exits
   --help
 
-Exit: 0 stopped by SIGTERM or Ctrl-C after the current batches, or --once has relayed all rows · 1 an error, which is printed`
+Exit: 0 stopped by SIGTERM or Ctrl-C after the current batches, or --once has relayed its rows · 1 an error, which is printed
+      130 --once was stopped before its end`
 
 export async function run(args: string[]): Promise<void> {
   try {
@@ -94,7 +95,9 @@ async function work(source: Source, options: Options): Promise<void> {
     const removed = await relayOnce(deps, stop.signal)
     const { rows } = stop.signal.aborted ? { rows: 0 } : await source.waiting()
     const others = rows === 0 ? '' : ` ${rows} are still there: another relay holds them, or they are new.`
-    return console.log(`${removed} rows left the outbox.${others}`)
+    console.log(`${removed} rows left the outbox.${others}`)
+    if (stop.signal.aborted) process.exitCode = 130
+    return
   }
   const { listen } = options
   const server =

@@ -11,6 +11,7 @@ import {
   rejectedId,
   RelayError,
   returnedId,
+  type Only,
   type RelayRow,
   type Share,
   type Source
@@ -45,9 +46,15 @@ export async function mysqlSource(
       )
       return rows.map(row => row.shard)
     },
-    async postShare(share, limit, post, resting = []) {
+    async lastId() {
+      const [found] = await read<{ id: string | null }>(
+        'select cast(max(id) as char) as id from ackbox_outbox'
+      )
+      return found?.id ?? undefined
+    },
+    async postShare(share, limit, post, only = {}) {
       return await transaction(pool, silenceMs, async ask => {
-        const rows = await reader.rows(ask, share, limit, resting)
+        const rows = await reader.rows(ask, share, limit, only)
         if (rows.length === 0) return { seen: 0, removed: 0 }
         const outboxRows = rows.map(rowOf)
         const { accepted, rejected } = byVerdict(outboxRows, await post(outboxRows))
@@ -159,10 +166,10 @@ const fewRows = 32
 function rowReader() {
   const mostRows = new Map<Share, number>()
   return {
-    async rows(ask: Ask, share: Share, limit: number, resting: readonly string[]): Promise<Row[]> {
+    async rows(ask: Ask, share: Share, limit: number, only: Only): Promise<Row[]> {
       const most = Math.min(mostRows.get(share) ?? fewRows, limit)
       try {
-        const found = await sizes(ask, share, most, resting)
+        const found = await sizes(ask, share, most, only)
         const ids = idsAtOnce(found)
         if (ids.length < found.length) mostRows.set(share, Math.max(fewRows, 2 * ids.length))
         else if (found.length === most) mostRows.set(share, 2 * most)
@@ -185,15 +192,16 @@ const sizes = (
   ask: Ask,
   share: Share,
   limit: number,
-  resting: readonly string[]
+  { resting = [], upTo }: Only
 ): Promise<{ id: string | number; bytes: number }[]> =>
   ask(
     `select id, length(message_body) + coalesce(length(extend), 0) + coalesce(length(\`after\`), 0) as bytes
      from ackbox_outbox force index (ackbox_outbox_shard_idx)
      where ${share === 'unkeyed' ? 'shard is null' : `shard = ${Number(share)}`}
-     ${resting.length === 0 ? '' : `and ${share === 'unkeyed' ? 'id' : 'ordering_key'} not in (?)`} order by id limit ${Number(limit)}
+     ${resting.length === 0 ? '' : `and ${share === 'unkeyed' ? 'id' : 'ordering_key'} not in (?)`}
+     ${upTo === undefined ? '' : 'and id <= ?'} order by id limit ${Number(limit)}
      ${share === 'unkeyed' ? 'for update skip locked' : ''}`,
-    [resting]
+    [...(resting.length === 0 ? [] : [resting]), ...(upTo === undefined ? [] : [upTo])]
   )
 
 /**

@@ -18,6 +18,7 @@ import {
   rejectedId,
   RelayError,
   returnedId,
+  type Only,
   type RelayRow,
   type Share,
   type Source
@@ -68,14 +69,18 @@ export function postgresSource(
         where exists (select from ackbox_outbox o where o.ordering_key is not null and o.shard = s.shard)`
       return rows.map(row => row.shard)
     },
-    async postShare(share, limit, post, resting = []) {
+    async lastId() {
+      const [found] = await sql<[{ id: string | null }]>`select max(id)::text as id from ackbox_outbox`
+      return found.id ?? undefined
+    },
+    async postShare(share, limit, post, only = {}) {
       // Serializable transactions would abort each other and those of the producer.
       const done = sql.begin('isolation level read committed', async tx => {
         await setLocal(tx, {
           idle_in_transaction_session_timeout: `${idleMs}ms`,
           transaction_timeout: '0'
         })
-        const rows = await firstRows(tx, share, limit, resting)
+        const rows = await firstRows(tx, share, limit, only)
         if (rows.length === 0) return { seen: 0, removed: 0 }
         const { accepted, rejected } = byVerdict(rows, await post(rows))
         if (accepted.length > 0) await tx`delete from ackbox_outbox where id = any(${accepted}::bigint[])`
@@ -168,16 +173,17 @@ async function firstRows(
   tx: Transaction,
   share: Share,
   limit: number,
-  resting: readonly string[]
+  { resting = [], upTo }: Only
 ): Promise<RelayRow[]> {
+  const bound = upTo === undefined ? tx`` : tx`and id <= ${upTo}::bigint`
   const bytes = tx`octet_length(message_body) + coalesce(pg_column_size(extend), 0) + coalesce(pg_column_size("after"), 0)`
   const found = await (share === 'unkeyed'
     ? tx<{ id: string; bytes: number }[]>`
         select id::text, ${bytes} as bytes from ackbox_outbox
-        where ordering_key is null and id <> all(${resting}::bigint[]) order by ackbox_outbox.id limit ${limit} for update skip locked`
+        where ordering_key is null and id <> all(${resting}::bigint[]) ${bound} order by ackbox_outbox.id limit ${limit} for update skip locked`
     : tx<{ id: string; bytes: number }[]>`
         select id::text, ${bytes} as bytes from ackbox_outbox
-        where ordering_key is not null and shard = ${share} and ordering_key <> all(${resting}::text[]) order by ackbox_outbox.id limit ${limit} for update nowait`)
+        where ordering_key is not null and shard = ${share} and ordering_key <> all(${resting}::text[]) ${bound} order by ackbox_outbox.id limit ${limit} for update nowait`)
   if (found.length === 0) return []
   const rows = await tx<Parameters<typeof refuseLargeBody>[0][]>`
     select ${members(tx)} from ackbox_outbox where id = any(${idsAtOnce(found)}::bigint[]) order by ackbox_outbox.id`

@@ -49,15 +49,20 @@ export async function relay(deps: RelayDeps, signal: AbortSignal, kept = keptRow
   await Promise.all([...workers, keyed])
 }
 
-/** Relays all rows that exist now. Throws the first error. Returns the number of rows that left the outbox. */
+/**
+ * Relays the rows that exist now, and not those that are inserted meanwhile: they could be without end. Throws the first error. Returns
+ * the number of rows that left the outbox.
+ */
 export async function relayOnce(deps: RelayDeps, signal: AbortSignal): Promise<number> {
   const kept = keptRows(noRest)
+  const upTo = await deps.source.lastId()
+  if (upTo === undefined) return 0
   let removed = 0
   for (;;) {
     const shards = await deps.source.shards()
     const shares: Share[] = ['unkeyed', ...shards]
     const now = await sumOfAll(
-      shares.map(async share => (signal.aborted ? noRows : await postShare(deps, kept, share)))
+      shares.map(async share => (signal.aborted ? noRows : await postShare(deps, kept, share, upTo)))
     )
     removed += now.removed
     if (now.removed === 0 || signal.aborted) return removed
@@ -79,7 +84,7 @@ const noRows: Turn = { removed: 0, unrested: 0 }
  * Posts the rows of a share that do not rest. Throws if no row got an answer. A row that stays because of its task is no reason to wait for
  * Ackbox: others may come.
  */
-async function postShare(deps: RelayDeps, kept: KeptRows, share: Share): Promise<Turn> {
+async function postShare(deps: RelayDeps, kept: KeptRows, share: Share, upTo?: string): Promise<Turn> {
   let failed = 0
   let unrested = 0
   const { seen, removed } = await deps.source.postShare(
@@ -100,7 +105,7 @@ async function postShare(deps: RelayDeps, kept: KeptRows, share: Share): Promise
       }
       return verdicts
     },
-    kept.resting(share)
+    { resting: kept.resting(share), upTo }
   )
   if (removed === 0 && failed < seen) throw new TargetAway(`${seen} tasks got no final answer`)
   return { removed, unrested }

@@ -91,6 +91,14 @@ export interface Waiting {
   rejected: number
 }
 
+/** Which rows of a share are posted. */
+export interface Only {
+  /** Leaves out the rows without a key that have these ids, or of a shard the rows of these keys. */
+  resting?: readonly string[]
+  /** Leaves out the rows behind this id. */
+  upTo?: string | undefined
+}
+
 /** The producer's database. Each method throws what its driver throws. */
 export interface Source {
   /** Throws a RelayError with instructions if the tables are missing. */
@@ -100,14 +108,15 @@ export interface Source {
   /**
    * In one transaction: locks up to `limit` of the oldest rows that no other relay has locked, calls `post` with as many as are read at
    * once, removes the accepted rows and moves the rejected ones. A shard that another relay has locked gives no rows. Returns the numbers of read and removed rows.
-   * It leaves out the rows without a key whose ids are `resting`, or of a shard the rows of these keys.
    */
   postShare(
     share: Share,
     limit: number,
     post: (rows: RelayRow[]) => Promise<RowVerdict[]>,
-    resting?: readonly string[]
+    only?: Only
   ): Promise<{ seen: number; removed: number }>
+  /** The id of the newest row. Undefined without rows. */
+  lastId(): Promise<string | undefined>
   waiting(): Promise<Waiting>
   /** Moves every rejected row back. Returns their number. */
   retryRejected(): Promise<number>

@@ -113,7 +113,7 @@ for (const kind of kinds) {
         found.push(...rows)
         return rows.map(() => ({ kind: 'kept' }))
       }
-      await source.postShare(share, 500, keep, resting)
+      await source.postShare(share, 500, keep, resting && { resting })
       return found
     }
     for (const share of ['unkeyed', ...(await source.shards())] as Share[]) {

@@ -75,6 +75,7 @@ t.test(
 const sourceOf = (given: typeof row, removed: number): Parameters<typeof relay>[0]['source'] => ({
   check: () => Promise.resolve(),
   shards: () => Promise.resolve([]),
+  lastId: () => Promise.resolve(undefined),
   async postShare(_, __, post) {
     await post([given])
     return { seen: 1, removed }

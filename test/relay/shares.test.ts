@@ -5,8 +5,9 @@ import t from 'tap'
 import { openDb } from '../../src/db/pool.ts'
 import { mysqlSource } from '../../src/relay/mysql.ts'
 import { postgresSource } from '../../src/relay/postgres.ts'
-import { relay as relayAll } from '../../src/relay/relay.ts'
+import { relay as relayAll, relayOnce } from '../../src/relay/relay.ts'
 import type { RelayRow, Share, RowVerdict } from '../../src/relay/source.ts'
+import { answer, fakeAckbox } from '../producer/fake-ackbox.ts'
 import { only } from '../support/only.ts'
 import { start } from '../support/service.ts'
 import { numbered, stage } from '../support/stage.ts'
@@ -43,6 +44,44 @@ for (const kind of kinds) {
       (await from.rejected()).map(row => row.task_no),
       rows.slice(0, 2)
     )
+  })
+
+  t.test(`${kind}: relayOnce leaves the rows that are inserted meanwhile`, async t => {
+    const from = await producer(t, kind)
+    if (!from) return
+    await from.run(
+      insert([
+        ['a', 'test.plain', '{}'],
+        ['b', 'test.plain', '{}', 'a key']
+      ])
+    )
+    const source = await (kind === 'postgres' ? postgresSource : mysqlSource)(from.url, 2)
+    t.teardown(() => source.close())
+    const fake = await fakeAckbox(t)
+    let posts = 0
+    // A producer that never rests.
+    fake.script = async ({ text }, response) => {
+      await from.run(
+        insert([
+          [`new ${++posts}`, 'test.plain', '{}'],
+          [`new ${posts} of the key`, 'test.plain', '{}', 'a key']
+        ])
+      )
+      const { tasks } = JSON.parse(text) as { tasks: { taskNo: string }[] }
+      return answer(response, 200, { results: tasks.map(({ taskNo }) => ({ taskNo, status: 201 })) })
+    }
+    const deps = {
+      source,
+      target: { url: fake.url, key: undefined, timeoutMs: 10_000 },
+      log: { debug: nothing, info: nothing, warn: nothing, error: nothing },
+      batch: 10,
+      concurrency: 1,
+      onBatch: nothing,
+      onHealth: nothing
+    }
+    t.equal(await relayOnce(deps, AbortSignal.timeout(60_000)), 2)
+    t.equal(posts, 2)
+    t.equal(await from.waiting(), 4)
   })
 
   t.test(`${kind}: a transaction that is still open holds up no row of its shard`, async t => {
@@ -281,6 +320,7 @@ t.test('one worker that works does not hide that another one is stuck', async t 
       source: {
         check: () => Promise.resolve(),
         shards: () => Promise.resolve([0]),
+        lastId: () => Promise.resolve(undefined),
         postShare(share) {
           if (share === 'unkeyed') polls++
           else if (isStuck) return Promise.reject(new Error('stuck'))
