@@ -1,6 +1,7 @@
 import { plainArray, textArray } from './arrays.ts'
 import type { Sql } from './pool.ts'
-import type { delivery, Row, task } from './schema.ts'
+import type { delivery, Row } from './schema.ts'
+import { taskColumns, taskOf, type TaskRow } from './task-row.ts'
 import type { Task } from '../domain/types.ts'
 
 /** A delivery that this process owns while its lease lasts, with its task. */
@@ -64,8 +65,7 @@ export async function loadDeliveries(
       extract(epoch from d.deliver_before - now())::float8 * 1000 as deliver_before_left_ms,
       coalesce(d.round, 1) as round, coalesce(d.round_at, greatest(d.created_at, t.deliver_start_time)) as round_at,
       extract(epoch from now() - coalesce(d.round_at, greatest(d.created_at, t.deliver_start_time)))::float8 * 1000 as round_ms,
-      t.id, t.task_no, t.message_code, t.scene_type, t.message_body, t.deliver_start_time, t.need_callback,
-      t.retry_times, t.ordering_key, t.extend, t.traceparent, t.created_at, t.created_by
+      ${taskColumns(sql)}
     from h cross join lateral (
       select * from delivery
       where task_id = h.task_id and downstream = ${downstream} and attempt = h.attempt and phase = 'IN_FLIGHT'
@@ -138,25 +138,6 @@ export const loadedOf = (
   round: row.round,
   roundAt: row.round_at,
   roundMs: row.round_ms
-})
-
-/** A row of `task`, as far as handlers and hooks see it. */
-export type TaskRow = Omit<Row<typeof task>, 'seq' | 'content_hash' | 'state'>
-
-export const taskOf = (row: TaskRow): Task => ({
-  id: row.id,
-  taskNo: row.task_no,
-  messageCode: row.message_code,
-  sceneType: row.scene_type,
-  messageBody: row.message_body,
-  deliverStartTime: row.deliver_start_time,
-  needCallback: row.need_callback,
-  retryTimes: row.retry_times,
-  orderingKey: row.ordering_key,
-  extend: row.extend,
-  traceparent: row.traceparent,
-  createdAt: row.created_at,
-  createdBy: row.created_by
 })
 
 /** A downstream that a dispatcher may claim for: at most `room` deliveries, each with a lease of `leaseMs`. */

@@ -1,9 +1,10 @@
 // OrderingKeys: their deliveries run one after the other, as the SQL functions promote and release_key decide (migrations, by hand).
 import { sql as query } from './drizzle.ts'
 import { plainArray, textArray } from './arrays.ts'
-import { loadedOf, type Claim, type LoadedColumns, type LoadedDelivery, type TaskRow } from './deliveries.ts'
+import { loadedOf, type Claim, type LoadedColumns, type LoadedDelivery } from './deliveries.ts'
 import type { Sql } from './pool.ts'
 import type { Reads } from './reads.ts'
+import { taskColumns, type TaskRow } from './task-row.ts'
 import { statusWord } from './views.ts'
 import { present } from '../domain/optional-members.ts'
 import type { Phase } from '../domain/types.ts'
@@ -45,10 +46,8 @@ export async function promote(
       ${plainArray(keys.map(key => key.leaseMs))}::float8[], ${plainArray(keys.map(key => key.skips))}::boolean[],
       ${owner}::int
     ) p left join lateral (
-      select id, task_no, message_code, scene_type, message_body, deliver_start_time, need_callback, retry_times, ordering_key,
-        extend, traceparent, created_at, created_by
-      from task
-      where id = p.task_id and p.phase = 'IN_FLIGHT' and ${withTasks}::boolean offset 0
+      select ${taskColumns(sql)} from task t
+      where t.id = p.task_id and p.phase = 'IN_FLIGHT' and ${withTasks}::boolean offset 0
     ) t on true`
   // The same for all keys of a downstream, or null.
   const leases = new Map(

@@ -1,7 +1,7 @@
 // Half messages: tasks that were posted as prepared. An end changes `task.state` from PREPARED, which succeeds only once.
 import { plainArray, textArray } from './arrays.ts'
 import { actor } from './audit.ts'
-import { taskOf, type TaskRow } from './deliveries.ts'
+import { taskColumns, taskOf, type TaskRow } from './task-row.ts'
 import type { Sql } from './pool.ts'
 import {
   insertDeliveriesCte,
@@ -115,10 +115,6 @@ export async function rollBackTask(sql: Sql, half: SeenHalf, by: string): Promis
     select id from stored`
   return rows.length > 0
 }
-
-const taskColumns = (sql: Sql) => sql`
-  t.id, t.task_no, t.message_code, t.scene_type, t.message_body, t.deliver_start_time, t.need_callback, t.retry_times,
-  t.ordering_key, t.extend, t.traceparent, t.created_at, t.created_by`
 
 /** A half message, with what its end needs. */
 export interface HalfMessage {

@@ -2,10 +2,10 @@ import type { Move } from '../domain/transitions.ts'
 import type { Phase, Status, Task } from '../domain/types.ts'
 import { resolvedCte } from './alarms.ts'
 import { plainArray, setOf, textArray, unlessAll } from './arrays.ts'
-import { taskOf, type TaskRow } from './deliveries.ts'
 import { waitsAtMost, type Applied, type Completion, type ReceiptRow } from './transitions.ts'
 import type { Sql } from './pool.ts'
 import type { delivery, Row } from './schema.ts'
+import { bodilessTaskColumns, taskOf, type TaskRow } from './task-row.ts'
 import { statusWord } from './views.ts'
 
 /** Replaces the posted `extend`. `extend` is JSON. */
@@ -58,10 +58,8 @@ export async function findReceiving(
   const rows = await sql<ReceivingRow[]>`
     select r.ord::int, d.downstream, d.status, d.phase, d.attempt, d.round_from, d.tries_left, d.lost, d.needs_receipt,
       extract(epoch from now() - d.delivered_at)::float8 * 1000 as delivered_ms,
-      t.id, t.task_no, t.message_code, t.scene_type, t.deliver_start_time, t.need_callback, t.retry_times,
-      t.ordering_key, t.extend, t.traceparent, t.created_at, t.created_by,
-      -- 200 receipts with 256 kB each would take longer than a look-up may.
-      '' as message_body
+      -- 200 bodies of 256 kB would take longer than a look-up may.
+      ${bodilessTaskColumns(sql)}
     from unnest(
       ${textArray(lookups.map(one => one.taskNo))}::text[], ${textArray(lookups.map(one => one.downstream))}::text[],
       ${plainArray(lookups.map(one => one.issuedMs))}::float8[]
