@@ -83,8 +83,8 @@ export const mutants: Record<string, Mutant> = {
     // A delivery that is merely not released is found by its lease, within the promised time.
     description: 'a delivery that could not be queued is put off instead of being due at once',
     file: 'src/delivery/enqueue.js',
-    from: "name: 'release', ...guard",
-    to: "name: 'release', afterMs: 3_600_000, ...guard",
+    from: "name: 'release', owner: guard",
+    to: "name: 'release', afterMs: 3_600_000, owner: guard",
     expects: 'stuck',
     only: ['redis.blackhole', 'redis.kill']
   },

@@ -58,7 +58,7 @@ const digestSeconds = (kind: ChannelKind): number =>
   kind === 'webhook' ? 1 : kind === 'pagerduty' || kind === 'alertmanager' ? 10 : 30
 
 /** DingTalk, Feishu and WeCom are chats of China. Lark is Feishu outside China. */
-const defaultLanguage = ({ kind, url }: Place): Language =>
+const defaultLanguage = ({ kind, url }: ChannelAddress): Language =>
   ['dingtalk', 'feishu', 'wecom'].includes(kind) && !new URL(url).hostname.endsWith('.larksuite.com')
     ? 'zh'
     : 'en'
@@ -130,9 +130,9 @@ function parseRule(options: Record<string, unknown>): AlarmRule | string {
   return rule
 }
 
-type Place = Pick<ChannelConfig, 'kind' | 'url' | 'user' | 'secret'>
+type ChannelAddress = Pick<ChannelConfig, 'kind' | 'url' | 'user' | 'secret'>
 
-function parseUrl(given: unknown, secret: string | undefined): Place | string {
+function parseUrl(given: unknown, secret: string | undefined): ChannelAddress | string {
   if (typeof given !== 'string' || !URL.canParse(given)) return 'must be a URL'
   const [, prefix, rest = given] = /^([a-z]+)\+(https?:.*)$/s.exec(given) ?? []
   if (prefix !== undefined && !channelKinds.some(kind => kind === prefix && kind !== 'mail'))
@@ -152,7 +152,7 @@ function parseUrl(given: unknown, secret: string | undefined): Place | string {
   url.username = url.password = ''
   const kind = isMail ? 'mail' : ((prefix as ChannelKind | undefined) ?? kindOf(url))
   if (kind !== 'mail' && (url.pathname === '/' || url.pathname === '')) url.pathname = paths[kind] ?? '/'
-  const place: Place = {
+  const place: ChannelAddress = {
     kind,
     url: url.href,
     ...(user === '' ? {} : { user }),
@@ -166,7 +166,7 @@ function kindOf(url: URL): ChannelKind {
   return hosts.find(([host]) => host.test(url.hostname))?.[1] ?? 'webhook'
 }
 
-function wrongPlace({ kind, secret }: Place, url: URL): string | undefined {
+function wrongPlace({ kind, secret }: ChannelAddress, url: URL): string | undefined {
   if (kind === 'pagerduty' && secret === undefined)
     return 'needs the routing key as secret: https://:ROUTING_KEY@events.pagerduty.com'
   if (kind === 'mail') return wrongMail(url)

@@ -78,7 +78,7 @@ export async function liveNodes(sql: Sql): Promise<NodeFacts[]> {
 }
 
 /** The messageCodes that other live processes with this role have a handler for. */
-export async function handledByOthers(
+export async function codesOfOthers(
   sql: Sql,
   node: string,
   role: 'api' | 'dispatcher'

@@ -14,24 +14,24 @@ export type Overdue = Pick<typeof task.$inferSelect, 'taskNo' | 'messageCode' | 
   > & { phase: Phase }
 
 /** Where a look at the clocks of a downstream goes on. */
-export interface Place {
+export interface ScanCursor {
   downstream: string
   /** It reads the later clocks. As PostgreSQL writes a time. */
   after: string
 }
 
 /** Before the clocks of this time, ms since 1970. Undefined: before all. */
-export const placeAt = (downstream: string, fromMs: number | undefined): Place => ({
+export const cursorAt = (downstream: string, fromMs: number | undefined): ScanCursor => ({
   downstream,
   after: fromMs === undefined ? '-infinity' : new Date(fromMs - 1).toISOString()
 })
 
 interface OverdueAt {
-  place: Place
+  place: ScanCursor
   /** In the order of their clocks. */
   overdue: Overdue[]
   /** Undefined: it has read all clocks that ran out. */
-  next: Place | undefined
+  next: ScanCursor | undefined
 }
 
 /**
@@ -40,7 +40,7 @@ interface OverdueAt {
  */
 export async function findOverdue(
   sql: Sql,
-  places: readonly Place[],
+  places: readonly ScanCursor[],
   { clocks, limit }: { clocks: number; limit: number }
 ): Promise<OverdueAt[]> {
   const rows = await sql<({ place: number; upTo: string | null; isOverdue: boolean } & Overdue)[]>`

@@ -91,7 +91,7 @@ export async function applyMoves(
           else case d.status when 2 then 16 when 1 then 32 else 64 end end) <> 0
         and (not m.overdue or d.next_action_at + interval '0' <= now()
           and (m.reason is distinct from 'EXPIRED' or d.deliver_before <= now()))
-        and (m.owner is null or d.owner = m.owner)${
+        and (m.owner is null or coalesce(d.owner, 0) = m.owner)${
           anew ? sql` and (m.phase is distinct from 'BLOCKED' or d.position > 0)` : sql``
         }${
           moves.some(move => move.timely)

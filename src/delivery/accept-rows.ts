@@ -1,5 +1,5 @@
 import { refusesItem } from '../db/batch.ts'
-import { handledByOthers } from '../db/cluster.ts'
+import { codesOfOthers } from '../db/cluster.ts'
 import { rejectFromOutbox, removeFromOutbox, type OutboxRow } from '../db/outbox.ts'
 import type { Sql } from '../db/pool.ts'
 import { findHashes, insertFromOutbox, type InsertResult, type NewTask } from '../db/tasks.ts'
@@ -92,7 +92,7 @@ async function findElsewhere(
   { sql, node, accepting }: AcceptRowsDeps,
   all: readonly (Ready | Refused)[]
 ): Promise<ReadonlySet<OutboxRow>> {
-  const codes = await handledByOthers(sql, node, 'dispatcher')
+  const codes = await codesOfOthers(sql, node, 'dispatcher')
   const found = new Set<OutboxRow>()
   const keys = new Set<string>()
   for (const one of all) {

@@ -13,7 +13,7 @@ import { withSteps, writeSteps } from './steps.ts'
 import { createdView, taskOf } from './accepted-task.ts'
 import { halfCommits } from './half-commits.ts'
 import { fanOut } from './fan-out.ts'
-import type { HandledElsewhere } from './handled-elsewhere.ts'
+import type { HandlersElsewhere } from './handlers-elsewhere.ts'
 import type { Enqueuer } from './enqueue.ts'
 import type { Owner } from './lease.ts'
 import { checkedByHandler, type HandlerRefusal } from './handler-refusal.ts'
@@ -47,7 +47,7 @@ export type BatchAcceptResult = AcceptResult | Later | { kind: 'failed' }
 
 export interface AcceptDeps extends WriteDependentsDeps, WriteTasksDeps {
   handlers: ReadonlyMap<string, LoadedHandler>
-  handledElsewhere: HandledElsewhere
+  handlersElsewhere: HandlersElsewhere
   enqueuer: Enqueuer
   owner: Pick<Owner, 'number'>
   leaseMarginMs: number
@@ -133,9 +133,14 @@ export function acceptor(deps: AcceptDeps): Accept {
         firsts.set(one.taskNo, { contentHash: one.contentHash, done })
         return done
       }
-      if (first.contentHash !== one.contentHash) return { kind: 'conflict' }
+      if (first.contentHash !== one.contentHash) {
+        deps.metrics.accepted(one.messageCode, 'conflict')
+        return { kind: 'conflict' }
+      }
       const done = await first.done
-      return done.kind === 'created' ? { ...done, kind: 'same' } : done
+      if (done.kind !== 'created' && done.kind !== 'same') return done
+      deps.metrics.accepted(one.messageCode, 'same')
+      return { ...done, kind: 'same' }
     }
     const failed = (err: unknown, taskNo: string | undefined): BatchAcceptResult => {
       // The caller repeats the whole call then, which keeps the order of each key.
@@ -209,7 +214,7 @@ const isElsewhere = (
 ): boolean => !handlers.has(messageCode) && codes.has(messageCode)
 
 async function refuseUnknown(deps: AcceptDeps, request: TaskRequest): Promise<AcceptResult> {
-  if (isElsewhere(deps, request, await deps.handledElsewhere())) throw new Elsewhere()
+  if (isElsewhere(deps, request, await deps.handlersElsewhere())) throw new Elsewhere()
   return { kind: 'unknown_code' }
 }
 
@@ -220,7 +225,7 @@ async function findElsewhere(
   deps: AcceptDeps,
   requests: readonly TaskRequest[]
 ): Promise<ReadonlyMap<number, Later>> {
-  const codes = await deps.handledElsewhere()
+  const codes = await deps.handlersElsewhere()
   const left = new Map<number, Later>()
   const taskNos = new Set<string>()
   const keys = new Set<string>()

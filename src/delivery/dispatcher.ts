@@ -1,6 +1,6 @@
 import { isTimeout } from '../db/batch.ts'
 import { nextDue } from '../db/deliveries.ts'
-import { placeAt, type Place } from '../db/overdue.ts'
+import { cursorAt, type ScanCursor } from '../db/overdue.ts'
 import { isInfrastructure } from '../db/pool.ts'
 import { lowWater, untilFullLook, type LowWater } from './low-water.ts'
 import { nap } from '../runtime/repeat.ts'
@@ -43,9 +43,9 @@ interface Memory {
   /** By downstream, ms since 1970 by the clock of the database: sweeps check the clocks that ended later. None before the first sweep. */
   since: Map<string, number>
   /** By downstream: the look at the clocks since then, if it is not at its end, and when it began. */
-  unfinished: Map<string, { place: Place; beganMs: number }>
+  unfinished: Map<string, { place: ScanCursor; beganMs: number }>
   /** The look at all clocks, if it is not at its end, and the ms that it took so far. */
-  full: { left: readonly Place[]; ms: number } | null
+  full: { left: readonly ScanCursor[]; ms: number } | null
   fullLookAt: number
   orphanLookAt: number
   /** No lease is treated as lost before this time. Infinity until the database answers again. */
@@ -130,7 +130,13 @@ export function dispatcher(deps: DispatcherDeps): Dispatcher {
 async function sweep(deps: DispatcherDeps, memory: Memory): Promise<number> {
   // First: all other work may wait for these deliveries.
   for (let one = memory.dead[0]; one; one = memory.dead[0]) {
-    await rescueOwned(deps, one)
+    try {
+      await rescueOwned(deps, one)
+    } catch (err) {
+      // Too many clocks to read: its leases end. It must not keep due deliveries waiting.
+      if (!isTimeout(err)) throw err
+      deps.log.warn({ err, ...one }, 'dispatcher.failed')
+    }
     memory.dead.shift()
   }
   // Clocks that could not be read yet must not wait for a whole sweep.
@@ -172,7 +178,7 @@ async function rescue(deps: DispatcherDeps, memory: Memory, names: string[], now
   const { left } = await rescueOverdue(
     deps,
     names.map(
-      name => unfinished.get(name)?.place ?? placeAt(name, Math.min(since.get(name) ?? newest, newest))
+      name => unfinished.get(name)?.place ?? cursorAt(name, Math.min(since.get(name) ?? newest, newest))
     )
   )
   const places = new Map(left.map(place => [place.downstream, place]))
@@ -192,7 +198,7 @@ async function rescue(deps: DispatcherDeps, memory: Memory, names: string[], now
 /** The next part of the check of all clocks. Its failure does not end the check of those that ended just now. */
 async function checkNextPart(deps: DispatcherDeps, memory: Memory, names: string[]): Promise<void> {
   const full = (memory.full ??= {
-    left: names.map(name => placeAt(name, memory.marks.from(name))),
+    left: names.map(name => cursorAt(name, memory.marks.from(name))),
     ms: 0
   })
   try {

@@ -55,11 +55,10 @@ export function enqueuer({ queue, complete, heldClaims, owner }: EnqueuerDeps): 
     const left = await queue.add(deliveries)
     failpoint('queue.after_add')
     if (left.length === 0) return
-    // The guard spares deliveries that a worker of another process has taken: that process is their owner now.
-    const number = owner.number()
-    const guard = number === null ? {} : { owner: number }
+    // Spares deliveries that a worker of another process has taken. If this process has lost its number, others take its claims back.
+    const guard = owner.number() ?? 0
     await heldClaims.withdraw(left, ({ taskId, downstream, attempt }) =>
-      complete({ move: { taskId, downstream, attempt, name: 'release', ...guard } })
+      complete({ move: { taskId, downstream, attempt, name: 'release', owner: guard } })
     )
   }
   return {

@@ -36,7 +36,7 @@ export type Traced = (delivery: LoadedDelivery, outcome: AttemptEnd, move: strin
 interface ExecuteDeps extends AttemptDeps {
   /** One for each downstream. */
   limiters: ReadonlyMap<string, SlotLimiter>
-  reach: Pick<Reach, 'recordAttempt' | 'isClosed'>
+  reach: Pick<Reach, 'recordAttempt' | 'isSuspended'>
   cancelled: Cancelled
   heldClaims: Pick<HeldClaims, 'begin' | 'end'>
   complete: Complete
@@ -105,12 +105,12 @@ export function executor(deps: ExecuteDeps): Execute {
         .then(busy.leave)
     }
     const limiter = deps.limiters.get(claims.downstream)
-    const unhandled: LoadedDelivery[] = []
+    const withoutHandler: LoadedDelivery[] = []
     for (const one of loaded) {
       const { delivery } = one
       const downstream = downstreamOf(deps.handlers, delivery.task.messageCode, delivery.downstream)
       if (!downstream || !limiter) {
-        unhandled.push(delivery)
+        withoutHandler.push(delivery)
         continue
       }
       for (let full = pending.full(claims.downstream); full; full = pending.full(claims.downstream))
@@ -120,12 +120,12 @@ export function executor(deps: ExecuteDeps): Execute {
       start(work, delivery)
     }
     if (isRead) ahead?.leave()
-    if (unhandled.length === 0) return
+    if (withoutHandler.length === 0) return
     // This process has no handler for them: they are released without a count.
-    const raised = raiseNoHandler(deps.sql, unhandled.map(keyOf))
+    const raised = raiseNoHandler(deps.sql, withoutHandler.map(keyOf))
     const giveBack = async (one: LoadedDelivery, at: number): Promise<void> =>
       release(deps, one, (await raised)[at]?.afterMs ?? 60_000)
-    for (const [at, one] of unhandled.entries()) start(giveBack(one, at), one)
+    for (const [at, one] of withoutHandler.entries()) start(giveBack(one, at), one)
   }
   /** Ends the claims whose delivery has changed since. */
   function endUnread({ downstream, deliveries }: ClaimedBatch, loaded: readonly LeasedDelivery[]): void {

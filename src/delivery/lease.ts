@@ -27,7 +27,7 @@ export interface LeaseDeps {
   cluster: Cluster
   owner: Owner
   stopping: AbortSignal
-  reach: Pick<Reach, 'isClosed'>
+  reach: Pick<Reach, 'isSuspended'>
   headers: Pick<DeliveryHeaders, 'forgetMs'>
 }
 
@@ -46,7 +46,7 @@ export function timeLeft(
     cluster.isDatabaseAway() ||
     owner.isSilent() ||
     leasedFrom < owner.since() ||
-    reach.isClosed(delivery.downstream) ||
+    reach.isSuspended(delivery.downstream) ||
     now >= Math.min(deliverBeforeAt, forgetAt(headers, leased))
   )
     return 0

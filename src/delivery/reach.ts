@@ -13,9 +13,9 @@ export interface Reach {
    */
   recordAttempt(downstream: string, outcome: Outcome, beganAt: number): boolean
   /** No attempt starts at this downstream now. */
-  isClosed(downstream: string): boolean
+  isSuspended(downstream: string): boolean
   /** Resolves when an attempt may start there, or when the signal aborts. */
-  opened(downstream: string, signal: AbortSignal): Promise<void>
+  resumed(downstream: string, signal: AbortSignal): Promise<void>
   /** The time when this process last reached each downstream, ms by the database's clock. */
   reached(): Record<string, number>
   /** Downstreams that it yields to others, or doubts: it starts nothing there until it knows whether others reach them. */
@@ -52,7 +52,7 @@ interface Way {
   failures: number
   reachedAt: number
   reason: string
-  state: 'open' | 'doubted' | 'probing' | 'yielded'
+  state: 'normal' | 'doubted' | 'trial' | 'yielded'
   /** The start of the state; and the same by the database's clock. */
   since: number
   sinceByDatabase: number
@@ -80,7 +80,7 @@ export function reach(deps: ReachDeps): Reach {
       failures: 0,
       reachedAt: -Infinity,
       reason: '',
-      state: 'open',
+      state: 'normal',
       since: -Infinity,
       sinceByDatabase: 0,
       until: -Infinity,
@@ -95,21 +95,21 @@ export function reach(deps: ReachDeps): Reach {
     way.since = now()
     way.sinceByDatabase = cluster.now().getTime()
     way.until = way.since + forMs
-    if (state !== 'probing') deps.tell()
+    if (state !== 'trial') deps.tell()
   }
 
-  function isClosed(name: string): boolean {
+  function isSuspended(name: string): boolean {
     const way = ways.get(name)
-    if (!way || way.state === 'open' || way.state === 'probing') return false
+    if (!way || way.state === 'normal' || way.state === 'trial') return false
     // No other worker is alive: a bad way is better than none.
-    if (cluster.workers() < 2) enter(way, 'open')
+    if (cluster.workers() < 2) enter(way, 'normal')
     else if (way.state === 'doubted' && cluster.reachedByOthersAt(name) > way.sinceByDatabase)
-      enter(way, 'probing')
+      enter(way, 'trial')
     else if (now() < way.until) return true
-    else if (way.state === 'yielded') enter(way, 'probing')
+    else if (way.state === 'yielded') enter(way, 'trial')
     else {
       way.certainUntil = now() + certainMs
-      enter(way, 'open')
+      enter(way, 'normal')
     }
     return false
   }
@@ -130,7 +130,7 @@ export function reach(deps: ReachDeps): Reach {
         const way = wayOf(name)
         way.failures = 0
         way.reachedAt = now()
-        if (way.state !== 'open') enter(way, 'open')
+        if (way.state !== 'normal') enter(way, 'normal')
         return false
       }
       // Timeouts and errors of this process prove nothing about the way.
@@ -138,8 +138,8 @@ export function reach(deps: ReachDeps): Reach {
       const way = wayOf(name)
       way.failures++
       way.reason = outcome.reason
-      if (isClosed(name)) return true
-      if (way.state === 'probing') {
+      if (isSuspended(name)) return true
+      if (way.state === 'trial') {
         // An attempt that began earlier proves nothing about the present way.
         if (beganAt >= way.since) yields(name, way)
         return true
@@ -148,9 +148,9 @@ export function reach(deps: ReachDeps): Reach {
       enter(way, 'doubted', doubtMs)
       return true
     },
-    isClosed,
-    async opened(name, signal) {
-      while (!signal.aborted && isClosed(name)) await sleep(pollMs, signal)
+    isSuspended,
+    async resumed(name, signal) {
+      while (!signal.aborted && isSuspended(name)) await sleep(pollMs, signal)
     },
     reached() {
       newsAt = now()
@@ -182,14 +182,14 @@ export function reach(deps: ReachDeps): Reach {
  */
 export async function untilItMayTake(
   deps: {
-    reach: Pick<Reach, 'opened'>
+    reach: Pick<Reach, 'resumed'>
     cluster: Pick<Cluster, 'isDatabaseAway'>
     owner: { isSilent(): boolean }
   },
   downstream: string,
   signal: AbortSignal
 ): Promise<void> {
-  await deps.reach.opened(downstream, signal)
+  await deps.reach.resumed(downstream, signal)
   while (!signal.aborted && (deps.owner.isSilent() || deps.cluster.isDatabaseAway()))
     await sleep(readableMs, signal)
 }

@@ -9,7 +9,7 @@ import {
   type ReceiptLookup,
   type ReceivingDelivery
 } from '../db/receipts.ts'
-import { Elsewhere, Unavailable } from '../runtime/errors.ts'
+import { Unavailable } from '../runtime/errors.ts'
 import { failpoint } from '../runtime/failpoint.ts'
 import { policyOf, retryTimesOf, type LoadedHandler } from '../handler/loaded.ts'
 import type { Metrics } from '../runtime/metrics.ts'
@@ -18,9 +18,9 @@ import { moves, statusOf, type Move } from '../domain/transitions.ts'
 import type { ReceiptResult, Status } from '../domain/types.ts'
 import type { TokenClaims, Tokens } from '../domain/tokens.ts'
 import { askOnReceipt, type ReceiptDecision } from './on-receipt.ts'
-import { isPowerOfTen, type Logger } from '../runtime/logger.ts'
+import type { Logger } from '../runtime/logger.ts'
 import type { Cluster } from './cluster.ts'
-import type { HandledElsewhere } from './handled-elsewhere.ts'
+import { receiptCheck, type HandlersElsewhere } from './handlers-elsewhere.ts'
 import { orUnavailable } from './unavailable.ts'
 import type { Complete, Completed, CountedCompletion } from './complete.ts'
 
@@ -49,7 +49,7 @@ export type ReceiveResult =
 interface ReceiveDeps {
   sql: Sql
   handlers: ReadonlyMap<string, LoadedHandler>
-  handledElsewhere: HandledElsewhere
+  handlersElsewhere: HandlersElsewhere
   tokens: Tokens
   complete: Complete
   cluster: Cluster
@@ -74,8 +74,8 @@ interface Store {
    */
   waiting: number
   text: number
-  /** By messageCode without a handler in any process: the receipts so far. */
-  unhandled: Map<string, { times: number; since: number }>
+  /** Throws Elsewhere if a receipt of a messageCode without a handler here must wait for another process. */
+  checkElsewhere: ReturnType<typeof receiptCheck>
 }
 
 /** PROCESSING may extend a receipt timeout until this long after the delivery. */
@@ -97,7 +97,7 @@ export function receiptTaker(deps: ReceiveDeps): (request: ReceiptRequest) => Pr
     bodies: batcher({ max: 20, write: ids => readBodies(deps.sql, ids) }),
     waiting: 0,
     text: 0,
-    unhandled: new Map()
+    checkElsewhere: receiptCheck(deps)
   }
   return async request => {
     const token = deps.tokens.check(request.token, request.taskNo, deps.cluster.now())
@@ -127,7 +127,7 @@ async function take(
     if (found.status === 'DELETED') return 'deleted'
     const counts = canCount(request.result, token, found)
     if (counts && !decision && !deps.handlers.has(found.task.messageCode))
-      await checkElsewhere(deps, store, request, { ...found.task, downstream })
+      await store.checkElsewhere(request, { ...found.task, downstream })
     // The hook is called once, and only if the receipt can still change something: not for one of an earlier round.
     decision ??= counts
       ? await askOnReceipt(deps, request, token, found.task, id =>
@@ -155,24 +155,6 @@ async function take(
     if (received) return received
   }
   throw new Unavailable('this delivery changes too often: send the receipt again')
-}
-
-/**
- * Throws Elsewhere if another process has the handler: its hook must decide. If none has it, the receipt is taken without a hook. A receipt
- * from a queue comes back to the same process, and keeps those behind it waiting: it waits no longer than a rolling deploy.
- */
-async function checkElsewhere(
-  { handledElsewhere, queuedWaitMs = 60_000, log }: ReceiveDeps,
-  { unhandled }: Store,
-  { isQueued = false }: ReceiptRequest,
-  { taskNo, messageCode, downstream }: Pick<BodilessTask, 'taskNo' | 'messageCode'> & { downstream: string }
-): Promise<void> {
-  const known = unhandled.get(messageCode) ?? { times: 0, since: performance.now() }
-  unhandled.set(messageCode, known)
-  const mayWait = !isQueued || performance.now() - known.since < queuedWaitMs
-  if (mayWait && (await handledElsewhere()).has(messageCode)) throw new Elsewhere()
-  known.times++
-  if (isPowerOfTen(known.times)) log.warn({ taskNo, downstream, messageCode }, 'receipt.no_handler')
 }
 
 /** Writes the receipt and its move in the shared group commit. Undefined: another move was faster, and nothing is written. */

@@ -1,6 +1,13 @@
 import { raiseNoHandler } from '../db/alarms.ts'
 import { findOrphans } from '../db/deliveries.ts'
-import { findOverdue, findOwned, findUnlocked, findUnread, type Overdue, type Place } from '../db/overdue.ts'
+import {
+  findOverdue,
+  findOwned,
+  findUnlocked,
+  findUnread,
+  type Overdue,
+  type ScanCursor
+} from '../db/overdue.ts'
 import type { DeadOwner } from '../db/owners.ts'
 import type { Sql } from '../db/pool.ts'
 import { decide } from '../domain/retry-policy.ts'
@@ -45,8 +52,8 @@ const queueMs = 2_000
  */
 export async function rescueOverdue(
   deps: RescueDeps,
-  places: readonly Place[]
-): Promise<{ left: Place[]; lookMs: number }> {
+  places: readonly ScanCursor[]
+): Promise<{ left: ScanCursor[]; lookMs: number }> {
   const clocks = Math.max(overdueAtOnce, Math.floor(clocksAtOnce / Math.max(1, places.length)))
   const began = performance.now()
   const found = await findOverdue(deps.sql, places, { clocks, limit: overdueAtOnce })

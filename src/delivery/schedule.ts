@@ -20,7 +20,7 @@ export interface ScheduleDeps {
 /** The most deliveries of a downstream that one statement claims. */
 const claimedAtOnce = 2_000
 
-/** Claims due deliveries and enqueues them. False: more were due than were claimed, and there is room for them now. */
+/** Claims due deliveries and enqueues them. False: it claimed as many as there was room for, so more may be due. */
 export async function claimAndEnqueue(
   { sql, downstreams, enqueuer, cluster, owner, log }: ScheduleDeps,
   from: From

@@ -60,7 +60,7 @@ export const moves = {
     tries: 1,
     clock: 'now, or after a pause set by the worker',
     who: 'worker, accept, dispatcher',
-    when: 'it was claimed but not sent: the lease is too short, no job was added, paused, no worker, no handler'
+    when: 'it was claimed but not sent: beforeSend postpones it, the lease is too short, no job was added, paused, no worker, no handler, the process stops, the database is away; or only other workers reach its downstream'
   },
   lose: {
     from: ['IN_FLIGHT'],
@@ -205,7 +205,7 @@ export interface Move {
   retryTimes?: number
   /** Only if its clock has ended: guards a decision of the dispatcher against later changes. */
   overdue?: boolean
-  /** Only while this process owns it: meanwhile a worker may have taken it over from a dead process. */
+  /** Only while the process of this number owns it, or none if it is 0: meanwhile a worker of another process may have taken it over. */
   owner?: number
   /** The operator who requested it. */
   by?: string

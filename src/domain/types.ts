@@ -4,8 +4,15 @@
 //   handler     the template for one messageCode: body schema, downstreams, hooks
 //   downstream  a named destination: a transport, a request, a retry policy, limits
 //   delivery    one task x one downstream; carries the state, the only hot row
-//   attempt     one try of a delivery, with its outcome
-//   receipt     a message that a downstream POSTs to /callback about a delivery
+//   claim       a process takes a delivery for a time, its lease, to send it
+//   attempt     the number of a claim, and what became of it: its outcome. It only grows
+//   try         an attempt that counts against `retryTimes`. What was claimed and not sent is no try
+//   round       all tries until a delivery ends; an operator's redelivery begins a new one
+//   phase       what a SENDING delivery is doing: BLOCKED, WAITING, IN_FLIGHT, AWAITING_RECEIPT
+//   clock       `next_action_at` of a SENDING delivery: when it is due, its lease ends or its receipt is missing
+//   move        a change of a delivery from one state to another (transitions.ts)
+//   sweep       a turn of the dispatcher: it claims what is due and rescues what is overdue
+//   receipt     a message of a downstream about a delivery, by POST /callback or from a queue
 //   outcome     the result of an attempt: data, never an exception
 //   lease       the time in which the current attempt owns its delivery
 //   outbox row  a task that a producer wrote inside its own transaction; Ackbox accepts it later

@@ -21,7 +21,7 @@ interface WorkersOptions {
   /** Resolves when each delivery of the job has a slot or was released, at the latest when the lease ends. */
   run: (claims: ClaimedBatch) => Promise<void>
   /** Resolves when this process may take jobs for it, or when the signal aborts. */
-  opened?: (downstream: string, signal: AbortSignal) => Promise<void>
+  mayTake?: (downstream: string, signal: AbortSignal) => Promise<void>
   log: Logger
   signal: AbortSignal
   /** How long a take may last if the server answers: 15,000 ms, except in some tests. */
@@ -76,7 +76,7 @@ async function pull(options: WorkersOptions, downstream: WorkerDownstream) {
       continue
     }
     try {
-      await options.opened?.(queue, signal)
+      await options.mayTake?.(queue, signal)
       if (signal.aborted) break
       consumer ??= await backend.consumer(queue, {
         lockMs: downstream.leaseMs + 60_000,

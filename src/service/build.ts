@@ -14,7 +14,7 @@ import { admission } from '../delivery/admission.ts'
 import { executor } from '../delivery/execute.ts'
 import { dispatcher as openDispatcher } from '../delivery/dispatcher.ts'
 import { enqueuer } from '../delivery/enqueue.ts'
-import { handledElsewhere } from '../delivery/handled-elsewhere.ts'
+import { handlersElsewhere } from '../delivery/handlers-elsewhere.ts'
 import { heldClaims } from '../delivery/held-claims.ts'
 import type { Logger } from '../runtime/logger.ts'
 import { cancelled as openCancelled } from '../delivery/cancelled.ts'
@@ -116,7 +116,7 @@ export async function buildService(options: ServiceOptions): Promise<Service> {
   const local = localQueue({
     queue: jobQueue,
     run: claims => execute(claims),
-    open: name => (roles.has('worker') && !reach.isClosed(name) ? (limiters.get(name)?.open() ?? 0) : 0),
+    open: name => (roles.has('worker') && !reach.isSuspended(name) ? (limiters.get(name)?.open() ?? 0) : 0),
     stopping: stopping.signal,
     log
   })
@@ -143,7 +143,7 @@ export async function buildService(options: ServiceOptions): Promise<Service> {
     sql,
     dependents: { accepted: ids => successors.accepted(ids) },
     handlers,
-    handledElsewhere: handledElsewhere({ sql, node, cluster }),
+    handlersElsewhere: handlersElsewhere({ sql, node, cluster }),
     enqueuer: enqueue,
     cluster,
     owner,
@@ -215,7 +215,7 @@ export async function buildService(options: ServiceOptions): Promise<Service> {
     ? runWorkers({
         backend,
         downstreams: limits.all,
-        opened: (name, signal) => untilItMayTake({ cluster, owner, reach }, name, signal),
+        mayTake: (name, signal) => untilItMayTake({ cluster, owner, reach }, name, signal),
         async run(claims) {
           jobQueue.taken(claims.downstream, claims.deliveries.length)
           await execute(claims)

@@ -1,6 +1,6 @@
 import t from 'tap'
 import { claimDue, findOrphans, nextDue } from '../../src/db/deliveries.ts'
-import { findOverdue, placeAt, type Place } from '../../src/db/overdue.ts'
+import { findOverdue, cursorAt, type ScanCursor } from '../../src/db/overdue.ts'
 import { openDb } from '../../src/db/pool.ts'
 import type { State } from '../../src/domain/transitions.ts'
 import { testDb } from '../support/postgres.ts'
@@ -80,7 +80,7 @@ t.test('what is overdue for a decision is found, live clocks are not', async t =
   await standing(sql, at('AWAITING_RECEIPT'), { inMs: 5_000 })
   await standing(sql, at('IN_FLIGHT'), { inMs: -1, downstream: 'unknown' })
   const look = async (fromMs?: number) => {
-    const [seen] = await findOverdue(sql, [placeAt('warehouse', fromMs)], { clocks: 1_000, limit: 1_000 })
+    const [seen] = await findOverdue(sql, [cursorAt('warehouse', fromMs)], { clocks: 1_000, limit: 1_000 })
     t.equal(seen?.next, undefined)
     return seen?.overdue ?? []
   }
@@ -107,7 +107,7 @@ t.test('a look from a time on reads the clocks of this very time', async t => {
     { ms: number }[]
   >`select (extract(epoch from next_action_at) * 1000)::float8 as ms from delivery`
   for (const ms of [row?.ms ?? 0, Math.floor(row?.ms ?? 0)]) {
-    const [seen] = await findOverdue(sql, [placeAt('warehouse', ms)], { clocks: 1_000, limit: 1_000 })
+    const [seen] = await findOverdue(sql, [cursorAt('warehouse', ms)], { clocks: 1_000, limit: 1_000 })
     t.match(seen?.overdue, [{ taskId: id }])
   }
 })
@@ -125,7 +125,7 @@ t.test('what is overdue is found in parts, also among thousands with the same cl
   const last = await standing(sql, at('IN_FLIGHT'), { inMs: -1 })
   const elsewhere = await standing(sql, at('IN_FLIGHT'), { inMs: -1, downstream: 'points' })
   const found = new Set<string>()
-  let places: Place[] = ['warehouse', 'points'].map(name => placeAt(name, undefined))
+  let places: ScanCursor[] = ['warehouse', 'points'].map(name => cursorAt(name, undefined))
   for (let look = 0; places.length > 0; look++) {
     t.ok(look < 3, `look ${look}`)
     const seen = await findOverdue(sql, places, { clocks: 500, limit: 1_000 })

@@ -2,7 +2,7 @@
 import t, { type Test } from 'tap'
 import { readCluster } from '../../src/db/cluster.ts'
 import { claimDue, findOrphans, nextDue } from '../../src/db/deliveries.ts'
-import { findOverdue, placeAt } from '../../src/db/overdue.ts'
+import { findOverdue, cursorAt } from '../../src/db/overdue.ts'
 import { openDb, type Sql } from '../../src/db/pool.ts'
 import { lowWater, type From } from '../../src/delivery/low-water.ts'
 import { only } from '../support/only.ts'
@@ -49,7 +49,7 @@ async function pages(sql: Sql, from: From): Promise<Record<string, number>> {
     findOverdue: sql =>
       findOverdue(
         sql,
-        names.map(name => placeAt(name, from(name))),
+        names.map(name => cursorAt(name, from(name))),
         { clocks: 1_000, limit: 1_000 }
       ),
     findOrphans: sql => findOrphans(sql, names, 1_000),

@@ -4,7 +4,7 @@
 import { randomUUID } from 'node:crypto'
 import t, { type Test } from 'tap'
 import { claimDue, nextDue, loadDeliveries } from '../../src/db/deliveries.ts'
-import { findOverdue, findUnlocked, placeAt } from '../../src/db/overdue.ts'
+import { findOverdue, findUnlocked, cursorAt } from '../../src/db/overdue.ts'
 import { applyMoves, type ReceiptRow } from '../../src/db/transitions.ts'
 import { closeDependencies, findDependents } from '../../src/db/dependents.ts'
 import { readCluster } from '../../src/db/cluster.ts'
@@ -115,7 +115,7 @@ const hot: { [name: string]: (sql: Sql, known: Known) => Promise<unknown> } = {
   findOverdue: sql =>
     findOverdue(
       sql,
-      names.map(name => placeAt(name, Date.now() - 1_000)),
+      names.map(name => cursorAt(name, Date.now() - 1_000)),
       { clocks: 1_000, limit: 1_000 }
     ),
   nextDue: sql =>
@@ -347,7 +347,7 @@ t.test('of 100,000 that are all due, analyzed, a look reads no more than it may 
   const room = 1_000
   const looks: { [name: string]: (sql: Sql) => Promise<unknown> } = {
     claimDue: sql => claimDue(sql, [{ downstream: 'warehouse', room, leaseMs: 20_000 }], null),
-    findOverdue: sql => findOverdue(sql, [placeAt('warehouse', undefined)], { clocks: room, limit: room })
+    findOverdue: sql => findOverdue(sql, [cursorAt('warehouse', undefined)], { clocks: room, limit: room })
   }
   for (const mode of ['force_generic_plan', 'force_custom_plan']) {
     await sql.unsafe(`set plan_cache_mode = ${mode}`)

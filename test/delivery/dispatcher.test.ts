@@ -445,13 +445,28 @@ function cutOffPool(sql: Sql): Sql {
       .split(',')
       .some(at => at === '-infinity' || Date.parse(at) < Date.now() - 60_000)
   return intercepted(sql, (text, values) =>
-    text.includes('w.deliver_before <= now()') && values.some(isOld)
-      ? Promise.reject(
-          Object.assign(new Error('canceling statement due to statement timeout'), { code: '57014' })
-        )
-      : undefined
+    text.includes('w.deliver_before <= now()') && values.some(isOld) ? tooSlow() : undefined
   )
 }
+
+const tooSlow = () =>
+  Promise.reject(Object.assign(new Error('canceling statement due to statement timeout'), { code: '57014' }))
+
+t.test('a dead process whose claims cannot be read in time keeps no due delivery waiting', async t => {
+  const { sql: whole } = await testDb(t, { max: 8 })
+  const { post, later, dispatch, downstream, quiet, logged } = await setup(t, {
+    sql: intercepted(whole, text =>
+      text.includes("w.phase = 'IN_FLIGHT' and w.owner =") ? tooSlow() : undefined
+    )
+  })
+  downstream.next(failed)
+  await post()
+  await quiet()
+  await later('1 hour')
+  await dispatch([{ number: 9, node: 'dead', isWorker: false }])
+  t.equal(downstream.requests.length, 2)
+  t.match(logged('dispatcher.failed'), only({ level: 'warn', node: 'dead', err: { code: '57014' } }))
+})
 
 t.test('a backlog that cannot be read in time is logged, and what is lost is decided', async t => {
   const { sql: whole } = await testDb(t, { max: 8 })

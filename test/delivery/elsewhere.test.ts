@@ -3,6 +3,7 @@ import t, { type Test } from 'tap'
 import { writeNode } from '../../src/db/cluster.ts'
 import type { Sql } from '../../src/db/pool.ts'
 import type { TaskRequest } from '../../src/delivery/accept.ts'
+import { receiptCheck } from '../../src/delivery/handlers-elsewhere.ts'
 import { only } from '../support/only.ts'
 import { testDb } from '../support/postgres.ts'
 import { setup, type SetupOptions, type Story } from '../support/setup.ts'
@@ -205,4 +206,21 @@ t.test('a receipt from a queue does not wait for ever: it would keep those behin
   await t.rejects(old.receive(one), { name: 'Unavailable' })
   t.match(await old.receive({ ...one, isQueued: true }), { status: 'HANDLED', applied: true })
   t.match(old.logged('receipt.no_handler'), only({ taskNo }))
+})
+
+t.test('the minute of a queue counts from its own first receipt, and anew after a pause', async t => {
+  let now = 0
+  const check = receiptCheck({
+    handlersElsewhere: async () => new Set(['stock.changed']),
+    log: { debug() {}, info() {}, warn() {}, error() {} },
+    now: () => now
+  })
+  const take = (isQueued: boolean) =>
+    check({ isQueued }, { taskNo: 'a', messageCode: 'stock.changed', downstream: 'warehouse' })
+  await t.rejects(take(false), { name: 'Unavailable' }, 'over HTTP')
+  now += 3_600_000
+  for (let s = 0; s < 60; s++, now += 1_000) await t.rejects(take(true), { name: 'Unavailable' }, `${s} s`)
+  await take(true)
+  now += 3_600_000
+  await t.rejects(take(true), { name: 'Unavailable' }, 'in the next deploy')
 })

@@ -20,6 +20,20 @@ t.test('a worker of another process has read it: it stays with that one', async 
   t.match(await delivery(taskNo), { phase: 'IN_FLIGHT', attempt: 1 })
 })
 
+t.test('this process has lost its number meanwhile: it stays with the worker all the same', async t => {
+  let number: number | null = 7
+  const owner = { ...seven, number: () => number }
+  const { sql, post, queue, quiet, delivery } = await setup(t, { owner, hasWorker: false })
+  queue.mode = 'late'
+  queue.late = async () => {
+    await sql`update delivery set owner = 8`
+    number = null
+  }
+  const taskNo = await post()
+  await quiet()
+  t.match(await delivery(taskNo), { phase: 'IN_FLIGHT', attempt: 1 })
+})
+
 t.test('a worker of this process sends it: it is not sent again', async t => {
   const { post, queue, quiet, dispatch, delivery, downstream } = await lateQueue(t)
   downstream.holds = true

@@ -202,7 +202,7 @@ t.test('what was claimed before it was declared dead has no time left, and what 
   const loaded = queue.jobs.flat()[0]?.loaded
   const [downstream] = handlers.get('order.paid')?.downstreams ?? []
   if (!loaded || !downstream) throw new Error('nothing was claimed')
-  const reach = { isClosed: () => false }
+  const reach = { isSuspended: () => false }
   const headers = { forgetMs: 60_000 }
   const deps = { cluster: around, owner, stopping: stopping.signal, reach, headers }
   const left = (): number => timeLeft(deps, loaded, downstream.limit.timeoutMs)

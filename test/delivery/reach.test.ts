@@ -47,91 +47,91 @@ function setup(yieldAfter = 3) {
 }
 
 t.test('a worker that fails on the way while others succeed yields the downstream for a minute', async t => {
-  const { attempt, at, isClosed, othersReachIt, said, told, yielded, reached } = setup()
+  const { attempt, at, isSuspended, othersReachIt, said, told, yielded, reached } = setup()
   t.same([attempt(lost), attempt(lost)], [false, false], 'the first count')
   t.equal(attempt(lost), true, 'the third does not: it is in doubt')
-  t.equal(isClosed('ads'), true)
+  t.equal(isSuspended('ads'), true)
   t.equal(told.count, 1, 'and the others are asked')
   t.match(yielded(), only({ downstream: 'ads', isDoubt: true, reason: 'dns: ENOTFOUND' }))
   at.ms += 1_000
   othersReachIt()
-  t.equal(isClosed('ads'), false, 'others succeed: it tries once more')
+  t.equal(isSuspended('ads'), false, 'others succeed: it tries once more')
   at.ms += 100
   t.equal(attempt(lost), true)
   t.match(said, only({ name: 'worker.yielded', downstream: 'ads', reason: 'dns: ENOTFOUND', failures: 4 }))
   t.equal(told.yields, 1)
   at.ms += 59_000
-  t.equal(isClosed('ads'), true)
-  t.equal(isClosed('points'), false, 'nothing else is')
+  t.equal(isSuspended('ads'), true)
+  t.equal(isSuspended('points'), false, 'nothing else is')
   at.ms += 1_000
-  t.equal(isClosed('ads'), false, 'after a minute it tries again')
+  t.equal(isSuspended('ads'), false, 'after a minute it tries again')
   t.equal(attempt(lost), true, 'and the first failure ends that')
-  t.equal(isClosed('ads'), true)
+  t.equal(isSuspended('ads'), true)
   at.ms += 60_000
-  t.equal(isClosed('ads'), false)
+  t.equal(isSuspended('ads'), false)
   t.equal(attempt(fine), false)
   t.same([attempt(lost), attempt(lost)], [false, false], 'once it is well the count begins anew')
   t.same(Object.keys(reached()), ['ads'])
 })
 
 t.test('a downstream that nobody reaches is not left to anybody: its failures count', async t => {
-  const { attempt, at, isClosed, said, othersReachIt } = setup()
+  const { attempt, at, isSuspended, said, othersReachIt } = setup()
   othersReachIt() // before the downstream went away
   at.ms += 1_000
   for (let i = 0; i < 3; i++) attempt(lost)
-  t.equal(isClosed('ads'), true, 'in doubt')
+  t.equal(isSuspended('ads'), true, 'in doubt')
   at.ms += 5_000
-  t.equal(isClosed('ads'), false)
+  t.equal(isSuspended('ads'), false)
   for (let i = 0; i < 10; i++) t.equal(attempt(lost), false, 'nobody reached it')
   t.same(said, [])
   at.ms += 500
   othersReachIt()
   t.equal(attempt(fine), false, 'it is back, for all')
-  t.equal(isClosed('ads'), false)
+  t.equal(isSuspended('ads'), false)
 })
 
 t.test('an attempt that began before the others reached it says nothing about now', async t => {
-  const { attempt, recordAttempt, at, isClosed, othersReachIt, said } = setup()
+  const { attempt, recordAttempt, at, isSuspended, othersReachIt, said } = setup()
   const before = at.ms
   for (let i = 0; i < 3; i++) attempt(lost)
   at.ms += 1_000
   othersReachIt()
-  t.equal(isClosed('ads'), false)
+  t.equal(isSuspended('ads'), false)
   t.equal(recordAttempt('ads', lost, before), true, 'released')
   t.same(said, [], 'and not judged')
-  t.equal(isClosed('ads'), false)
+  t.equal(isSuspended('ads'), false)
 })
 
 t.test(
   'answers, of whatever kind, are reached downstreams; time-outs and our own errors say nothing',
   async t => {
-    const { attempt, isClosed } = setup()
+    const { attempt, isSuspended } = setup()
     attempt(lost)
     attempt(lost)
     attempt(busy)
     attempt(lost)
     attempt(lost)
-    t.equal(isClosed('ads'), false, 'a 503 is an answer')
+    t.equal(isSuspended('ads'), false, 'a 503 is an answer')
     attempt({ kind: 'failed', reason: 'timeout' })
     attempt({ kind: 'failed', reason: 'hook: no' })
-    t.equal(isClosed('ads'), false)
+    t.equal(isSuspended('ads'), false)
     t.equal(attempt(lost), true, 'they do not end a run either')
   }
 )
 
 t.test('the only worker never yields, and one that becomes the only one takes all again', async t => {
-  const { attempt, others, at, isClosed, othersReachIt } = setup()
+  const { attempt, others, at, isSuspended, othersReachIt } = setup()
   others.workers = 1
   for (let i = 0; i < 9; i++) t.equal(attempt(lost), false)
   others.workers = 2
   attempt(lost)
   at.ms += 100
   othersReachIt()
-  isClosed('ads')
+  isSuspended('ads')
   attempt(lost)
-  t.equal(isClosed('ads'), true)
+  t.equal(isSuspended('ads'), true)
   others.workers = 1
-  t.equal(isClosed('ads'), false)
+  t.equal(isSuspended('ads'), false)
 })
 
 t.test('who reached what others doubt has news for them, once', async t => {
@@ -148,7 +148,7 @@ t.test('who reached what others doubt has news for them, once', async t => {
 })
 
 t.test('0 switches it off', async t => {
-  const { attempt, isClosed } = setup(0)
+  const { attempt, isSuspended } = setup(0)
   for (let i = 0; i < 50; i++) t.equal(attempt(lost), false)
-  t.equal(isClosed('ads'), false)
+  t.equal(isSuspended('ads'), false)
 })

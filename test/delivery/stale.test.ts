@@ -1,5 +1,5 @@
 import t from 'tap'
-import { placeAt } from '../../src/db/overdue.ts'
+import { cursorAt } from '../../src/db/overdue.ts'
 import { createMetrics } from '../../src/runtime/metrics.ts'
 import { completer, type Complete } from '../../src/delivery/complete.ts'
 import { rescueOverdue, rescueOwned, type RescueDeps } from '../../src/delivery/rescue.ts'
@@ -79,7 +79,7 @@ function slowDispatcher(story: Story, act: () => Promise<unknown>): RescueDeps {
   )
   return { sql, handlers, complete, cluster: around, random: () => 0.5, log }
 }
-const warehouse = [placeAt('warehouse', undefined)]
+const warehouse = [cursorAt('warehouse', undefined)]
 
 t.test('a missing receipt that was found before a redelivery does not end the new round', async t => {
   const story = await setup(t, { downstream: { needCallback: true } })

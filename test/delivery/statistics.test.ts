@@ -18,7 +18,7 @@ t.test('a delivery that may not be sent any more fails under its messageCode', a
 })
 
 t.test('an attempt on a broken way is counted under its messageCode though it is released', async t => {
-  const story = await setup(t, { reach: { recordAttempt: () => true, isClosed: () => false } })
+  const story = await setup(t, { reach: { recordAttempt: () => true, isSuspended: () => false } })
   story.downstream.usual = failed
   const taskNo = await story.post()
   await story.quiet()

@@ -74,7 +74,7 @@ t.test('and up to a bound of number', async t => {
   const written: ((applied: Applied) => void)[] = []
   const record = () => new Promise<Applied>(resolve => written.push(resolve))
   const receive = receiptTaker({
-    handledElsewhere: async () => new Set(),
+    handlersElsewhere: async () => new Set(),
     ...story,
     tokens: tokens({ current: 'a test secret' }),
     complete: Object.assign(record, { idle: () => Promise.resolve() }),

@@ -20,7 +20,7 @@ import type { Owner } from '../../src/delivery/lease.ts'
 import { cancelled } from '../../src/delivery/cancelled.ts'
 import { successors, type Successors } from '../../src/delivery/successors.ts'
 import { enqueuer, type Enqueuer } from '../../src/delivery/enqueue.ts'
-import { handledElsewhere } from '../../src/delivery/handled-elsewhere.ts'
+import { handlersElsewhere } from '../../src/delivery/handlers-elsewhere.ts'
 import { heldClaims } from '../../src/delivery/held-claims.ts'
 import { outboxAcceptor, type Outbox, type OutboxDeps } from '../../src/delivery/outbox.ts'
 import { deliveryHeaders } from '../../src/delivery/headers.ts'
@@ -75,7 +75,7 @@ export interface SetupOptions {
   /** Called when a dispatcher stops. Returns the owners that its process has declared dead by then. */
   retire?: () => readonly DeadOwner[]
   /** By default no attempt counts against the reachability of a downstream. */
-  reach?: Pick<Reach, 'recordAttempt' | 'isClosed'>
+  reach?: Pick<Reach, 'recordAttempt' | 'isSuspended'>
 }
 
 export interface Story {
@@ -175,7 +175,7 @@ export async function setup(t: Test, options: SetupOptions = {}): Promise<Story>
     successors: () => succession
   })
   const stopped = cancelled()
-  const elsewhere = handledElsewhere({ sql, node: 'test', cluster: around })
+  const elsewhere = handlersElsewhere({ sql, node: 'test', cluster: around })
   const queue = new FakeQueue(async job => {
     const [first] = job
     if (!first) return
@@ -198,7 +198,7 @@ export async function setup(t: Test, options: SetupOptions = {}): Promise<Story>
     },
     limiters: new Map(all.map(({ name, limit }) => [name, limiter({ ...limit, share: () => 1 })])),
     started: () => {},
-    reach: options.reach ?? { recordAttempt: () => false, isClosed: () => false },
+    reach: options.reach ?? { recordAttempt: () => false, isSuspended: () => false },
     cancelled: stopped,
     heldClaims: held,
     headers: deliveryHeaders({
@@ -225,7 +225,7 @@ export async function setup(t: Test, options: SetupOptions = {}): Promise<Story>
     sql,
     dependents: { accepted: ids => succession.accepted(ids) },
     handlers,
-    handledElsewhere: elsewhere,
+    handlersElsewhere: elsewhere,
     enqueuer: enqueuing,
     cluster: around,
     owner,
@@ -249,7 +249,7 @@ export async function setup(t: Test, options: SetupOptions = {}): Promise<Story>
   const receive = receiptTaker({
     sql,
     handlers,
-    handledElsewhere: elsewhere,
+    handlersElsewhere: elsewhere,
     tokens: issued,
     complete: record,
     cluster: around,

@@ -8,7 +8,7 @@ import type { Guard } from '../egress/guard.ts'
 import { failed, Failure, failureOf } from '../failure.ts'
 import type { Flight } from '../sends.ts'
 import { resource, type Message } from './message.ts'
-import { call, metadata, proxiesOf, type Place, type Proxy } from './proxy.ts'
+import { call, metadata, proxiesOf, type ProxyAddress, type Proxy } from './proxy.ts'
 import { failureOfCall, isAway, isUnavailable, verdictOf, wasNotSent } from './status.ts'
 
 const { AddressScheme, MessageType, Permission } = definition
@@ -21,7 +21,7 @@ const routesKept = 1_000
 
 interface Route {
   /** The addresses of each writable queue of the topic. */
-  queues: Place[][]
+  queues: ProxyAddress[][]
   kinds: ReadonlySet<number>
   until: number
 }
@@ -45,23 +45,23 @@ export function rocketmqCluster(
   const named = new Map(broker.hosts.map(host => [at(host), Infinity]))
   let isClosed = false
 
-  function lost(place: Place, proxy: Proxy, reason: string): void {
+  function lost(place: ProxyAddress, proxy: Proxy, reason: string): void {
     proxies.forget(place, proxy)
     markAway(place, reason)
   }
 
-  function markAway(place: Place, reason: string): void {
+  function markAway(place: ProxyAddress, reason: string): void {
     if (away.has(at(place)) || isClosed) return
     away.add(at(place))
     deps.log.warn({ broker: broker.name, address: at(place), reason }, 'broker.unavailable')
   }
 
-  function heard(place: Place): void {
+  function heard(place: ProxyAddress): void {
     if (away.delete(at(place))) deps.log.info({ broker: broker.name, address: at(place) }, 'broker.available')
   }
 
   /** The Failure if the place cannot be connected to, as when its name has no address. */
-  async function proxyTo(place: Place): Promise<Proxy | Failure> {
+  async function proxyTo(place: ProxyAddress): Promise<Proxy | Failure> {
     try {
       return await proxies.to(place)
     } catch (error) {
@@ -115,7 +115,7 @@ export function rocketmqCluster(
     throw failure
   }
 
-  async function askRouteOf(proxy: Proxy, place: Place, topic: string): Promise<Route> {
+  async function askRouteOf(proxy: Proxy, place: ProxyAddress, topic: string): Promise<Route> {
     const request = new service.QueryRouteRequest()
       .setTopic(resource(topic, broker.path))
       .setEndpoints(endpoints(broker.hosts))
@@ -167,7 +167,7 @@ export function rocketmqCluster(
 
   async function publishTo(
     proxy: Proxy,
-    place: Place,
+    place: ProxyAddress,
     message: Message,
     flight: Flight,
     startedAt: number
@@ -219,7 +219,7 @@ function misfit({ kinds }: Route, { topic, kind }: Message): Outcome | undefined
 }
 
 /** The addresses of all queues, each once, beginning with another queue every time. Unavailable addresses come last. */
-function candidates({ queues }: Route, turn: number, away: ReadonlySet<string>): Place[] {
+function candidates({ queues }: Route, turn: number, away: ReadonlySet<string>): ProxyAddress[] {
   const all = new Map(
     rotated(queues, turn)
       .flatMap(each => rotated(each, turn))
@@ -231,7 +231,7 @@ function candidates({ queues }: Route, turn: number, away: ReadonlySet<string>):
 }
 
 /** All hosts: proxies in cluster mode return the client's own endpoints as the addresses of the topic. */
-export function endpoints(hosts: readonly Place[]): InstanceType<typeof definition.Endpoints> {
+export function endpoints(hosts: readonly ProxyAddress[]): InstanceType<typeof definition.Endpoints> {
   const kinds = new Set(hosts.map(({ host }) => isIP(host)))
   const scheme = kinds.has(0)
     ? AddressScheme.DOMAIN_NAME

@@ -7,7 +7,7 @@ import { protocolFailure } from '../judged.ts'
 import { failure } from '../failure.ts'
 import { endpoints } from './cluster.ts'
 import { resource } from './message.ts'
-import { call, listen, metadata, type Place } from './proxy.ts'
+import { call, listen, metadata, type ProxyAddress } from './proxy.ts'
 import {
   callMs,
   check,
@@ -76,13 +76,13 @@ export async function subscribe(to: Subscription, turn: number): Promise<Consume
 }
 
 interface Route {
-  brokers: { name: string; queue: MessageQueue; addresses: Place[] }[]
+  brokers: { name: string; queue: MessageQueue; addresses: ProxyAddress[] }[]
   /** Two routes are equal if their keys are equal. */
   key: string
 }
 
 /** The brokers from which the topic can be read. A broker returns the messages of all its queues. */
-async function route({ broker, proxies, topic }: Subscription, host: Place): Promise<Route> {
+async function route({ broker, proxies, topic }: Subscription, host: ProxyAddress): Promise<Route> {
   const proxy = await proxies.to(host)
   const request = new service.QueryRouteRequest()
     .setTopic(resource(topic, broker.path))
@@ -171,7 +171,7 @@ async function session({ broker, proxy, topic, group }: Way): Promise<Session> {
 /** Sends heartbeats. Resolves when the route of the topic has changed; rejects when a proxy is gone without notice. */
 async function watch(
   to: Subscription,
-  host: Place,
+  host: ProxyAddress,
   key: string,
   sessions: Session[],
   ways: Way[],

@@ -38,7 +38,7 @@ boundProtobuf()
 const answerBytes = 524_288
 const sessionMb = 16
 
-export interface Place {
+export interface ProxyAddress {
   host: string
   port: number
 }
@@ -57,7 +57,7 @@ export interface Proxy {
 }
 
 /** Makes a connection that opens at its first call, and only to the address that the guard has judged. */
-async function proxyAt(guard: Guard, broker: Broker, place: Place, most: number): Promise<Proxy> {
+async function proxyAt(guard: Guard, broker: Broker, place: ProxyAddress, most: number): Promise<Proxy> {
   const ip = await allowedAddress(guard, place)
   const address = at({ host: ip, port: place.port })
   const client = new grpc.MessagingServiceClient(
@@ -97,9 +97,9 @@ function leave(proxy: Proxy): void {
 
 /** The connections to the proxies of one RocketMQ, each made at its first use. */
 export interface Proxies {
-  to(place: Place): Promise<Proxy>
+  to(place: ProxyAddress): Promise<Proxy>
   /** The next call connects anew, and resolves the name again. */
-  forget(place: Place, proxy: Proxy): void
+  forget(place: ProxyAddress, proxy: Proxy): void
   /** Leaves all others. */
   keepOnly(addresses: { has(address: string): boolean }): void
   close(): void

@@ -6,7 +6,7 @@ import type { Broker } from '../broker.ts'
 import { failure } from '../failure.ts'
 import { protocolFailure } from '../judged.ts'
 import { resource } from './message.ts'
-import { call, clientId, listen, metadata, type Place, type Proxies, type Proxy } from './proxy.ts'
+import { call, clientId, listen, metadata, type ProxyAddress, type Proxies, type Proxy } from './proxy.ts'
 import { verdictOf } from './status.ts'
 
 const { Code, FilterType } = definition
@@ -55,7 +55,7 @@ export interface Subscription {
 }
 
 export interface Way extends Subscription {
-  place: Place
+  place: ProxyAddress
   proxy: Proxy
 }
 
