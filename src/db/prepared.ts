@@ -18,6 +18,17 @@ import type { Actor, CheckAnswer, Task, TaskState } from '../domain/types.ts'
 
 /** `ended_by` of a half message that a check ended. The name of a key holds no colon. */
 export const byCheck = (check: number): string => `check:${check}`
+export const isByCheck = (by: string): boolean => by.startsWith('check:')
+
+/** CTEs that record the end of the half message of the task in `stored`, and resolve its alarm. */
+export const endingHalf = (sql: Sql, by: string, answer: 'COMMITTED' | 'ROLLED_BACK') => sql`ended as (
+      update prepared set next_action_at = null, leased_until = null, ended_at = now(), ended_by = ${by},
+        last_answer = case when ${isByCheck(by)}::boolean then ${answer} else last_answer end
+      where task_id in (select id from stored)
+    ), resolved as (
+      update alarm set resolved_at = now()
+      where task_id in (select id from stored) and kind = 'PREPARED_STUCK' and resolved_at is null
+    )`
 
 /** Group commit of prepared tasks: no delivery, and a clock for the first check. taskNos are distinct. */
 export async function insertPrepared(sql: Sql, tasks: readonly NewTask[]): Promise<InsertResult[]> {
@@ -104,14 +115,7 @@ export async function rollBackTask(sql: Sql, half: SeenHalf, by: string): Promis
       update task set state = 'CANCELLED', unique_biz = null
       where id = ${half.id} and (id in (select id from locked)) is true
       returning id
-    ), ended as (
-      update prepared set next_action_at = null, leased_until = null, ended_at = now(), ended_by = ${by},
-        last_answer = case when ${by} like 'check:%' then 'ROLLED_BACK' else last_answer end
-      where task_id in (select id from stored)
-    ), resolved as (
-      update alarm set resolved_at = now()
-      where task_id in (select id from stored) and kind = 'PREPARED_STUCK' and resolved_at is null
-    )
+    ), ${endingHalf(sql, by, 'ROLLED_BACK')}
     select id from stored`
   return rows.length > 0
 }

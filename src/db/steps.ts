@@ -1,6 +1,6 @@
 import { plainArray } from './arrays.ts'
 import { storingDeliveries } from './new-deliveries.ts'
-import { lockingHalves } from './prepared.ts'
+import { endingHalf, lockingHalves } from './prepared.ts'
 import type { Sql } from './pool.ts'
 import {
   deliveriesOf,
@@ -31,14 +31,7 @@ export async function insertSteps(sql: Sql, first: NewTask, steps: NewSteps): Pr
       ${insertTasksCte(sql, tasks, 'ACTIVE', sql`where exists (select from first)`)}
     ), stored as (
       select id from first union all select id from others
-    ), ended as (
-      update prepared set next_action_at = null, leased_until = null, ended_at = now(), ended_by = ${ended?.by ?? ''},
-        last_answer = case when ${ended?.by ?? ''} like 'check:%' then 'COMMITTED' else last_answer end
-      where task_id in (select id from first)
-    ), resolved as (
-      update alarm set resolved_at = now()
-      where task_id in (select id from first) and kind = 'PREPARED_STUCK' and resolved_at is null
-    ),${insertDeliveriesCte(sql, going)}, blocked as (
+    ),${ended ? sql` ${endingHalf(sql, ended.by, 'COMMITTED')},` : sql``}${insertDeliveriesCte(sql, going)}, blocked as (
       ${storingDeliveries(sql, deliveriesOf(inSequence ? tasks : []), 'BLOCKED')}
     ), waiting as (
       insert into dependency (task_id, after_id)

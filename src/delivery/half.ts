@@ -2,6 +2,7 @@
 import {
   byCheck,
   claimCheck,
+  isByCheck,
   readHalf,
   recordCheck,
   rollBackTask,
@@ -185,6 +186,6 @@ function ended(
   state: 'COMMITTED' | 'ROLLED_BACK',
   by: string
 ) {
-  metrics.halfEnded(task.messageCode, state, by.startsWith('check:') ? 'check' : 'producer')
+  metrics.halfEnded(task.messageCode, state, isByCheck(by) ? 'check' : 'producer')
   log.info({ taskNo: task.taskNo, messageCode: task.messageCode, state, by }, 'prepared.ended')
 }
