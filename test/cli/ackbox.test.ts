@@ -1,9 +1,9 @@
 // Takes long: npm run test:long.
 import { execFile, spawn, spawnSync } from 'node:child_process'
-import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs'
+import { existsSync, mkdirSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs'
 import path from 'node:path'
 import t from 'tap'
-import { version } from '../../src/runtime/package.ts'
+import { packageRoot, version } from '../../src/runtime/package.ts'
 import { folder, plainNode } from '../support/service.ts'
 
 const program = path.resolve(import.meta.dirname, '../../src/cli/ackbox.js')
@@ -178,6 +178,50 @@ t.test('init completes a package.json and leaves all else as it is', async t => 
   )
 })
 
+t.test('init in another folder says how the package gets there, and takes it from where it is', async t => {
+  const dir = folder(t)
+  const project = path.join(dir, 'shop')
+  mkdirSync(path.join(project, 'node_modules'), { recursive: true })
+  symlinkSync(packageRoot, path.join(project, 'node_modules/ackbox'))
+  const installed = path.join(project, 'node_modules/ackbox/dist/src/cli/ackbox.js')
+  const init = (...args: string[]): string =>
+    spawnSync(process.execPath, [installed, 'init', ...args], { cwd: project, encoding: 'utf8' }).stdout
+  const specIn = (name: string): unknown => {
+    const text = readFileSync(path.join(dir, name, 'package.json'), 'utf8')
+    return (JSON.parse(text) as { dependencies: Record<string, unknown> }).dependencies['ackbox']
+  }
+
+  writeFileSync(path.join(project, 'package.json'), '{"dependencies":{"ackbox":"file:../ackbox-1.0.0.tgz"}}')
+  t.match(init('../other'), '\nNext:\n  cd ../other\n  npm install\n  npx ackbox dev ')
+  t.equal(specIn('other'), `file:${dir}/ackbox-1.0.0.tgz`)
+  t.match(init('part'), '\nNext:\n  cd part\n  npx ackbox dev ', 'npx finds it in the folder above')
+  t.match(init(), '\nNext:\n  npx ackbox dev ')
+
+  writeFileSync(path.join(project, 'package.json'), '{"devDependencies":{"ackbox":"^1.0.0"}}')
+  init('../third')
+  t.equal(specIn('third'), '^1.0.0')
+})
+
+t.test('init adds the lines that a .env and a .gitignore lack, and changes none', async t => {
+  const project = folder(t)
+  const read = (name: string): string => readFileSync(path.join(project, name), 'utf8')
+  writeFileSync(path.join(project, '.env'), 'PORT=3001')
+  writeFileSync(path.join(project, '.gitignore'), '/node_modules/\n*.log\n')
+  t.match(await ackbox(['init'], project), {
+    code: 0,
+    out: /\.env exists, added: HANDLERS_DIR=\.\/handlers\n[^]*\.gitignore exists, added: \.ackbox, \.env\n/
+  })
+  t.equal(read('.env'), 'PORT=3001\nHANDLERS_DIR=./handlers\n')
+  t.equal(read('.gitignore'), '/node_modules/\n*.log\n.ackbox\n.env\n')
+  t.match(await ackbox(['handlers'], project), { out: /hello\.ts +greeter/ }, 'the handlers that dev runs')
+  t.match(await ackbox(['init'], project), { out: /\.gitignore exists, kept\n/ })
+  t.equal(read('.gitignore'), '/node_modules/\n*.log\n.ackbox\n.env\n')
+
+  writeFileSync(path.join(project, '.env'), 'HANDLERS_DIR=./mine\n')
+  t.match(await ackbox(['init'], project), { code: 0, out: /\.env exists, kept: HANDLERS_DIR is \.\/mine\n/ })
+  t.equal(read('.env'), 'HANDLERS_DIR=./mine\n')
+})
+
 t.test('init leaves a program of CommonJS running: its package.json gets no type', async t => {
   const project = folder(t)
   writeFileSync(path.join(project, 'package.json'), '{"name":"shop","main":"server.js"}')
@@ -211,14 +255,14 @@ t.test('init makes a folder where there is none, and dev says where it looks for
   const project = path.join(folder(t), 'new')
   t.match(await ackbox(['init', project]), {
     code: 0,
-    out: `\nNext:\n  cd ${project}\n  npx ackbox dev `
+    out: `\nNext:\n  cd ${project}\n  npm install\n  npx ackbox dev `
   })
   t.match(await ackbox(['init', "Joe's shop"], path.dirname(project)), { out: "\n  cd 'Joe'\\''s shop'\n" })
-  t.match(await ackbox(['init', '.'], project), { out: '\nNext:\n  npx ackbox dev ' })
+  t.match(await ackbox(['init', '.'], project), { out: '\nNext:\n  npm install\n  npx ackbox dev ' })
   t.match(JSON.parse(readFileSync(path.join(project, 'package.json'), 'utf8')), {
     name: 'new',
     type: 'module',
-    dependencies: { ackbox: version }
+    dependencies: { ackbox: `file:${packageRoot}` }
   })
   t.match(await ackbox(['dev'], path.dirname(project)), {
     code: 1,
