@@ -60,11 +60,10 @@ async function main([name, ...args]: string[]): Promise<void> {
   try {
     await command.run(args)
   } catch (err) {
-    // Compared by name: an import of the settings takes longer than most commands.
-    if (err instanceof UsageError || (err instanceof Error && err.name === 'SettingError'))
-      refuse(err.message)
+    if (err instanceof UsageError) refuse(err.message)
     else if (isParseError(err)) refuse(`${err.message}\n\n${command.help}`)
-    else throw err
+    // Imported only here: it takes longer than most commands.
+    else refuse((await import('./explain.ts')).explain(err))
   }
   if (command.runsHandlers) await exit()
 }

@@ -4,7 +4,7 @@ import { openChannels } from '../alarm/open-channels.ts'
 import { commandLine } from '../runtime/package.ts'
 import { environment, readConfig, type Config } from '../service/config.ts'
 import { readArguments, refuseSurplus, UsageError } from './arguments.ts'
-import { reportFailure, secretOf } from './database.ts'
+import { secretOf } from './database.ts'
 
 export const help = `${commandLine('alarms list')}
 ${commandLine('alarms test NAME')}
@@ -18,16 +18,12 @@ export async function run(args: string[]): Promise<void> {
   const { positionals } = readArguments({ args, allowPositionals: true })
   const [verb, ...words] = positionals
   if (verb === undefined) return console.log(help)
-  try {
-    if (verb !== 'list' && verb !== 'test') throw new UsageError(`Unknown command: ${verb}\n\n${help}`)
-    const takes = { words: verb === 'list' ? [] : ['NAME'], options: [] }
-    refuseSurplus(`alarms ${verb}`, takes, { words, given: [], help })
-    const config = readConfig(environment())
-    if (verb === 'list') list(config)
-    else await test(config, words[0])
-  } catch (err) {
-    reportFailure(err)
-  }
+  if (verb !== 'list' && verb !== 'test') throw new UsageError(`Unknown command: ${verb}\n\n${help}`)
+  const takes = { words: verb === 'list' ? [] : ['NAME'], options: [] }
+  refuseSurplus(`alarms ${verb}`, takes, { words, given: [], help })
+  const config = readConfig(environment())
+  if (verb === 'list') list(config)
+  else await test(config, words[0])
 }
 
 function list({ alarmChannels }: Config): void {

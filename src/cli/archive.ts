@@ -5,7 +5,7 @@ import { commandLine } from '../runtime/package.ts'
 import { findArchived, type Found } from '../service/archive.ts'
 import { environment, readConfig, type Config } from '../service/config.ts'
 import { printable, readArguments, refuseSurplus, UsageError } from './arguments.ts'
-import { reportFailure, who, withDatabase } from './database.ts'
+import { who, withDatabase } from './database.ts'
 
 export const help = `${commandLine('archive find TASKNO')} [--day 2026-10-24] [--json]
 ${commandLine('archive restore TASKNO')} [--day 2026-10-24] [--id ID]
@@ -26,19 +26,15 @@ export async function run(args: string[]): Promise<void> {
   const [verb, ...words] = positionals
   const [taskNo] = words
   if (verb === undefined) return console.log(help)
-  try {
-    if (verb !== 'find' && verb !== 'restore') throw new UsageError(`Unknown command: ${verb}\n\n${help}`)
-    const own = verb === 'find' ? ['day', 'json'] : ['day', 'id']
-    refuseSurplus(`archive ${verb}`, { words: ['TASKNO'], options: own }, { words, given, help })
-    if (taskNo === undefined) throw new UsageError(`The taskNo is missing.\n\n${help}`)
-    if (values.day !== undefined && !isDay(values.day)) throw new UsageError('--day must be like 2026-10-24')
-    const config = readConfig(environment())
-    const found = await look(config, taskNo, values.day)
-    if (verb === 'restore') await restore(config, taskNo, found, values.id)
-    else for (const one of found) console.log(values.json ? one.line : shown(one))
-  } catch (err) {
-    reportFailure(err)
-  }
+  if (verb !== 'find' && verb !== 'restore') throw new UsageError(`Unknown command: ${verb}\n\n${help}`)
+  const own = verb === 'find' ? ['day', 'json'] : ['day', 'id']
+  refuseSurplus(`archive ${verb}`, { words: ['TASKNO'], options: own }, { words, given, help })
+  if (taskNo === undefined) throw new UsageError(`The taskNo is missing.\n\n${help}`)
+  if (values.day !== undefined && !isDay(values.day)) throw new UsageError('--day must be like 2026-10-24')
+  const config = readConfig(environment())
+  const found = await look(config, taskNo, values.day)
+  if (verb === 'restore') await restore(config, taskNo, found, values.id)
+  else for (const one of found) console.log(values.json ? one.line : shown(one))
 }
 
 /** True: a day of the calendar. `2026-13-45` is refused here, because it would only find nothing. */

@@ -2,37 +2,13 @@
 import { existsSync } from 'node:fs'
 import { userInfo } from 'node:os'
 import path from 'node:path'
-import {
-  checkClient,
-  checkServer,
-  DatabaseError,
-  isInfrastructure,
-  locatePrimary,
-  openDb,
-  type Sql
-} from '../db/pool.ts'
+import { checkClient, checkServer, DatabaseError, locatePrimary, openDb, type Sql } from '../db/pool.ts'
 import { borrowEmbedded, type Borrowed } from '../embedded/borrow.ts'
 import { embeddedSecret } from '../embedded/start.ts'
 import { commandLine } from '../runtime/package.ts'
 import { onStop } from '../runtime/stop.ts'
-import { SetupError } from '../runtime/errors.ts'
-import { SettingError, type Config } from '../service/config.ts'
+import type { Config } from '../service/config.ts'
 import type { Actor } from '../domain/types.ts'
-
-/** Prints the error and the remedy. Rethrows unknown errors: a wrong command line, or a bug. */
-export function reportFailure(err: unknown): void {
-  const known = [SettingError, DatabaseError, SetupError]
-  if (err instanceof Error && known.some(kind => err instanceof kind)) {
-    console.error(err.message)
-  } else if (isInfrastructure(err)) {
-    console.error(`The database cannot be reached. \`${commandLine('doctor')}\` shows why.`)
-  } else if (err instanceof Error && 'code' in err && err.code === '42P01') {
-    console.error(
-      `The database has no tables yet: run ${commandLine('migrate')} (or ${commandLine('start')} for the embedded one)`
-    )
-  } else throw err
-  process.exitCode = 1
-}
 
 /** Without DATABASE_URL: the embedded database. It is started if needed, and then stopped again. */
 export async function withDatabase(config: Config, act: (sql: Sql) => Promise<void>): Promise<void> {

@@ -2,6 +2,7 @@ import { DatabaseError, isInfrastructure } from '../db/pool.ts'
 import { HandlersError } from '../handler/load.ts'
 import { QueueServerError } from '../queue/redis.ts'
 import { rootOf, SetupError } from '../runtime/errors.ts'
+import { commandLine } from '../runtime/package.ts'
 import { SettingError } from '../service/config.ts'
 
 /** The reason of a failure and the remedy, in one line. Only a bug of Ackbox gets a stack. */
@@ -26,7 +27,13 @@ export function explain(err: unknown): string {
   // The call of a file system names its path. Connections have an address.
   if (path !== undefined && syscall !== 'connect')
     return `ackbox: a file or folder cannot be used (${message}): check it, and what the user of this process may do`
-  if (isInfrastructure(err) || code === '3D000' || code?.startsWith('28')) {
+  if (code === '3D000' || code?.startsWith('28'))
+    return `ackbox: PostgreSQL refuses the connection (${message}): check DATABASE_URL`
+  if (code === '42501')
+    return `ackbox: the user of DATABASE_URL may not do this (${message}): run it as the owner of the tables, or follow "A role that does not own the tables" in docs/operations.md`
+  if (code === '42P01')
+    return `ackbox: the database has no tables yet (${message}): run ${commandLine('migrate')} (or ${commandLine('start')} for the embedded one)`
+  if (isInfrastructure(err)) {
     return `ackbox: PostgreSQL cannot be used (${message.trim() || code}): check DATABASE_URL, and that the server is up`
   }
   const because = root === err ? '' : `\nbecause of ${stackOf(root)}`

@@ -1,11 +1,11 @@
 // ackbox handlers: lists and checks the handlers, and shows the requests of a dry run.
 
-import { environment, readConfig, SettingError } from '../service/config.ts'
+import { environment, readConfig } from '../service/config.ts'
 import { aligned } from './demo/show.ts'
 import { effectiveRetryTimes } from '../domain/retry-policy.ts'
 import { durationText } from '../handler/define.ts'
 import type { LoadedDownstream } from '../handler/loaded.ts'
-import { HandlersError, type Registry } from '../handler/load.ts'
+import type { Registry } from '../handler/load.ts'
 import { commandLine } from '../runtime/package.ts'
 import { egress, refusedBy } from '../service/egress.ts'
 import { readArguments, UsageError } from './arguments.ts'
@@ -25,16 +25,6 @@ Exit: 0 no errors · 1 errors, which are printed`
 export const runsHandlers = true
 
 export async function run(args: string[]): Promise<void> {
-  try {
-    await perform(args)
-  } catch (err) {
-    if (!(err instanceof HandlersError || err instanceof SettingError)) throw err
-    console.error(err.message)
-    process.exitCode = 1
-  }
-}
-
-async function perform(args: string[]): Promise<void> {
   const { values, positionals } = readArguments({
     args,
     allowPositionals: true,

@@ -7,7 +7,7 @@ import { commandLine } from '../runtime/package.ts'
 import { downstreamForm, messageCodeForm } from '../domain/ids.ts'
 import { signingSecret } from '../domain/tokens.ts'
 import { readArguments, refuseSurplus, type CommandUsage, UsageError } from './arguments.ts'
-import { reportFailure, secretOf, who, withDatabase } from './database.ts'
+import { secretOf, who, withDatabase } from './database.ts'
 
 export const help = `${commandLine('key create NAME --scopes tasks:write,tasks:read [--codes order.paid,stock.moved]')}
 ${commandLine('key list')}
@@ -21,14 +21,6 @@ check:MESSAGECODE instead of DOWNSTREAM prints the secret with which producers o
 The command uses the database of DATABASE_URL, or the embedded one.`
 
 export async function run(args: string[]): Promise<void> {
-  try {
-    await perform(args)
-  } catch (err) {
-    reportFailure(err)
-  }
-}
-
-async function perform(args: string[]): Promise<void> {
   const [verb, name, options] = readCommand(args)
   if (verb === undefined) return console.log(help)
   const config = readConfig(environment())

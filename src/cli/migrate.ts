@@ -30,7 +30,9 @@ export async function run(args: string[]): Promise<void> {
       applied.length > 0 ? `applied ${applied.join(', ')}` : 'nothing to do: all migrations are applied'
     )
   } catch (err) {
-    const isKnown = err instanceof SettingError || err instanceof DatabaseError || isInfrastructure(err)
+    const { code } = rootOf(err) as NodeJS.ErrnoException
+    const isKnown =
+      err instanceof SettingError || err instanceof DatabaseError || isInfrastructure(err) || code === '42501'
     // For an error of a migration's statement, the message of PostgreSQL is more useful than the statement and the stack.
     console.error(
       isKnown

@@ -3,7 +3,7 @@ import { environment, readConfig } from '../service/config.ts'
 import { grantOutbox } from '../db/outbox.ts'
 import { commandLine } from '../runtime/package.ts'
 import { readArguments, refuseSurplus, UsageError } from './arguments.ts'
-import { reportFailure, who, withDatabase } from './database.ts'
+import { who, withDatabase } from './database.ts'
 
 export const help = `${commandLine('outbox grant ROLE')}
 
@@ -17,18 +17,14 @@ export async function run(args: string[]): Promise<void> {
   const [verb, ...words] = positionals
   const [role = ''] = words
   if (verb === undefined) return console.log(help)
-  try {
-    if (verb !== 'grant') throw new UsageError(`Unknown command: ${verb}\n\n${help}`)
-    refuseSurplus('outbox grant', { words: ['ROLE'], options: [] }, { words, given: [], help })
-    if (role === '') throw new UsageError(`Missing ROLE: ${commandLine('outbox grant ROLE')}`)
-    await withDatabase(readConfig(environment()), async sql => {
-      if (!(await grantOutbox(sql, { role, who: who() })))
-        throw new UsageError(
-          `The role ${role} does not exist in this PostgreSQL: create role "${role.replaceAll('"', '""')}" login;`
-        )
-    })
-    console.log(`${role} may call ackbox_api.enqueue and ackbox_api.enqueue_many.`)
-  } catch (err) {
-    reportFailure(err)
-  }
+  if (verb !== 'grant') throw new UsageError(`Unknown command: ${verb}\n\n${help}`)
+  refuseSurplus('outbox grant', { words: ['ROLE'], options: [] }, { words, given: [], help })
+  if (role === '') throw new UsageError(`Missing ROLE: ${commandLine('outbox grant ROLE')}`)
+  await withDatabase(readConfig(environment()), async sql => {
+    if (!(await grantOutbox(sql, { role, who: who() })))
+      throw new UsageError(
+        `The role ${role} does not exist in this PostgreSQL: create role "${role.replaceAll('"', '""')}" login;`
+      )
+  })
+  console.log(`${role} may call ackbox_api.enqueue and ackbox_api.enqueue_many.`)
 }

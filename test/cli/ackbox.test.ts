@@ -50,7 +50,7 @@ t.test('a .env that cannot be read is no .env that is missing', async t => {
   for (const args of [['tasks', 'list'], ['migrate'], ['handlers'], ['key', 'list'], ['start']])
     t.match(
       await ackbox(args, project),
-      { code: 1, err: /^(ackbox: )?\.env cannot be read: EISDIR/ },
+      { code: 1, err: /^ackbox: \.env cannot be read: EISDIR/ },
       args.join(' ')
     )
 })
@@ -96,7 +96,7 @@ t.test('where no service was started yet, the commands say so and make nothing',
     t.match(await ackbox(args, empty), {
       code: 1,
       out: '',
-      err: /^There is no (?:embedded database|secret) in .*\.ackbox yet: .*DATA_DIR.*(?:DATABASE_URL|SECRET)/
+      err: /^ackbox: There is no (?:embedded database|secret) in .*\.ackbox yet: .*DATA_DIR.*(?:DATABASE_URL|SECRET)/
     })
   t.notOk(existsSync(path.join(empty, '.ackbox')))
 })
@@ -121,7 +121,7 @@ t.test('files and settings of relay and import are looked at before a database i
   writeFileSync(path.join(dir, '.env'), 'LOG_LEVEL=verbose\nACKBOX_URL=http://127.0.0.1:1\n')
   t.match(await ackbox(['relay', '--from', 'postgres://127.0.0.1:1/none'], dir), {
     code: 1,
-    err: /^LOG_LEVEL must be one of .* but is "verbose"\n$/
+    err: /^ackbox: LOG_LEVEL must be one of .* but is "verbose"\n$/
   })
 })
 

@@ -4,7 +4,7 @@ import { fileURLToPath } from 'node:url'
 import t from 'tap'
 import { findKey, hashKey } from '../../src/db/api-keys.ts'
 import { only } from '../support/only.ts'
-import { testDb } from '../support/postgres.ts'
+import { emptyDb, testDb } from '../support/postgres.ts'
 
 const program = fileURLToPath(new URL('../../src/cli/ackbox.js', import.meta.url))
 const secret = 'a secret of the test that is long enough'
@@ -98,7 +98,7 @@ t.test('what makes no sense is said in a line, with what would', async t => {
   const url = 'postgres://127.0.0.1:1/none'
   const wrong: [args: string[], err: RegExp][] = [
     [['make'], /Unknown command: make/],
-    [['create'], /cannot be reached|needs a NAME/],
+    [['create'], /cannot be used|needs a NAME/],
     [['create', 'a', 'b'], /^key create does not take b\n/],
     [['list', 'extra'], /^key list does not take extra\n/],
     [['secret', 'x', '--scopes', 'y'], /^key secret does not take --scopes\n/],
@@ -108,11 +108,30 @@ t.test('what makes no sense is said in a line, with what would', async t => {
       ['secret', 'order.paid'],
       /^"order\.paid" is not the name of a downstream\. It is a key below `downstreams`/
     ],
-    [['list'], /cannot be reached/]
+    [['list'], /^ackbox: PostgreSQL cannot be used \(.*ECONNREFUSED/]
   ]
   for (const [args, err] of wrong) t.match(await key(url, ...args), { code: 1, out: '', err }, args.join(' '))
   t.match(await key(url), { code: 0, out: /npm run key -- create/ })
   t.match(await key(url, '--help'), { code: 0, out: /npm run key -- create/ })
+})
+
+t.test('a PostgreSQL that refuses says why, in a line', async t => {
+  const { url, sql } = await testDb(t)
+  const role = `stranger_${process.pid}`
+  await sql.unsafe(`create role ${role} login password 'p'`)
+  t.teardown(() => sql.unsafe(`drop role ${role}`))
+  const as = (user: string, password: string, more: Partial<URL> = {}): string =>
+    String(Object.assign(new URL(url), { username: user, password, ...more }))
+  const refused: [url: string, said: RegExp][] = [
+    [as(role, 'wrong'), /^ackbox: PostgreSQL refuses the connection \(password .*\): check DATABASE_URL\n$/],
+    [
+      as(role, 'p', { pathname: '/nowhere' }),
+      /^ackbox: PostgreSQL refuses the connection \(.*"nowhere".*\n$/
+    ],
+    [as(role, 'p'), /^ackbox: the user of DATABASE_URL may not do this \(permission denied .*\n$/],
+    [await emptyDb(t), /^ackbox: the database has no tables yet \(.*run npm run migrate .*\n$/]
+  ]
+  for (const [at, err] of refused) t.match(await key(at, 'list'), { code: 1, out: '', err })
 })
 
 t.test('a wrong scope or code is refused before a key is made', async t => {
