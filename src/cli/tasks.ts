@@ -136,7 +136,13 @@ async function perform(
       console.error(
         `Operation ${begun.id}: ${begun.matched} match. Ctrl-C leaves it running; ${commandLine(`tasks stop ${begun.id}`)} stops it`
       )
-      const ended = await follow(ask, begun)
+      const ended = await follow(ask, begun).catch((err: unknown) => {
+        if (err instanceof CallError)
+          console.error(
+            `Operation ${begun.id} goes on all the same: GET /operations/${begun.id} shows its progress`
+          )
+        throw err
+      })
       if (ended.state !== 'DONE') process.exitCode = 1
       return print(ended, showOperation)
     }
@@ -172,26 +178,30 @@ async function follow(
 ): Promise<Operation> {
   let printedAt = performance.now()
   let answeredAt = performance.now()
-  for (let now = begun; ;) {
-    if (now.state !== 'RUNNING') return now
-    await sleep(pollMs)
-    try {
-      now = await ask<Operation>('GET', `/operations/${begun.id}`)
-    } catch (err) {
-      if (!(err instanceof CallError)) throw err
-      if (err.isTransient && performance.now() - answeredAt < patienceMs) continue
-      console.error(
-        `Operation ${begun.id} goes on all the same: GET /operations/${begun.id} shows its progress`
-      )
-      throw err
+  let isLineOpen = false
+  try {
+    for (let now = begun; ;) {
+      if (now.state !== 'RUNNING') return now
+      await sleep(pollMs)
+      try {
+        now = await ask<Operation>('GET', `/operations/${begun.id}`)
+      } catch (err) {
+        const isPatient = performance.now() - answeredAt < patienceMs
+        if (err instanceof CallError && err.isTransient && isPatient) continue
+        throw err
+      }
+      answeredAt = performance.now()
+      const line = `${now.redelivered} of ${now.matched} redelivered`
+      if (process.stderr.isTTY) {
+        process.stderr.write(`\r${line} `)
+        isLineOpen = true
+      } else if (performance.now() - printedAt >= lineMs) {
+        printedAt = performance.now()
+        console.error(line)
+      }
     }
-    answeredAt = performance.now()
-    const line = `${now.redelivered} of ${now.matched} redelivered`
-    if (process.stderr.isTTY) process.stderr.write(`\r${line} `)
-    else if (performance.now() - printedAt >= lineMs) {
-      printedAt = performance.now()
-      console.error(line)
-    }
+  } finally {
+    if (isLineOpen) process.stderr.write('\n')
   }
 }
 

@@ -8,10 +8,24 @@ import t from 'tap'
 
 const program = path.resolve(import.meta.dirname, '../../src/cli/ackbox.js')
 
-function tasks(url: string, ...args: string[]): Promise<{ code: number | string; out: string; err: string }> {
+interface Ended {
+  code: number | string
+  out: string
+  err: string
+}
+
+function tasks(url: string, ...args: string[]): Promise<Ended> {
+  return run([program, 'tasks', ...args], url)
+}
+
+function tasksOnTerminal(url: string, ...args: string[]): Promise<Ended> {
+  return run(['--import', 'data:text/javascript,process.stderr.isTTY=true', program, 'tasks', ...args], url)
+}
+
+function run(args: string[], url: string): Promise<Ended> {
   return new Promise(resolve => {
     const env = { PATH: process.env['PATH'], ACKBOX_URL: url }
-    execFile(process.execPath, [program, 'tasks', ...args], { env, cwd: '/' }, (error, out, err) =>
+    execFile(process.execPath, args, { env, cwd: '/' }, (error, out, err) =>
       resolve({ code: error?.code ?? 0, out, err })
     )
   })
@@ -186,10 +200,25 @@ t.test(
     })
     answers = [[200, { ...operation, state: 'STOPPED' }]]
     t.match(await tasks(url, 'redeliver', '--all', '--code', 'order.paid'), { code: 1, out: /STOPPED/ })
-    answers = [[401, { code: 'UNAUTHORIZED', title: 'A valid API key is required' }]]
+    const refused: [number, object] = [401, { code: 'UNAUTHORIZED', title: 'A valid API key is required' }]
+    answers = [refused]
     t.match(await tasks(url, 'redeliver', '--all', '--code', 'order.paid'), {
       code: 1,
       err: /Operation op-1 goes on all the same: GET \/operations\/op-1[^]*UNAUTHORIZED/
+    })
+
+    const running: [number, object] = [200, { ...operation, state: 'RUNNING' }]
+    answers = [running, running, [200, { ...operation, state: 'DONE' }]]
+    const line = '\r2 of 2 redelivered '
+    t.match(await tasksOnTerminal(url, 'redeliver', '--all'), {
+      code: 0,
+      err: `stops it\n${line.repeat(3)}\n`,
+      out: /^Operation op-1 is DONE/
+    })
+    answers = [running, refused]
+    t.match(await tasksOnTerminal(url, 'redeliver', '--all'), {
+      code: 1,
+      err: `stops it\n${line}\nOperation op-1 goes on all the same`
     })
   }
 )
