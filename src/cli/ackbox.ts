@@ -1,7 +1,7 @@
 #!/usr/bin/env node
 // The program `ackbox`: finds the command and runs it.
 import { nearest } from '../runtime/nearest.ts'
-import { version } from '../runtime/package.ts'
+import { isClone, version } from '../runtime/package.ts'
 import { isParseError, UsageError } from './arguments.ts'
 
 /** The exports of each file in this folder. */
@@ -34,6 +34,7 @@ const commands: Record<string, { does: string; load: () => Promise<Command> }> =
 const help = `ackbox <command> [options]    Ackbox ${version}
 
 ${Object.entries(commands)
+  .filter(([name]) => isClone || name !== 'generate')
   .map(([name, { does }]) => `  ${name.padEnd(10)}${does}`)
   .join('\n')}
 

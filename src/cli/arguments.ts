@@ -38,12 +38,23 @@ export function readKey(
 
 /** The address of a running service: --url, ACKBOX_URL, or this machine at PORT. */
 export function readUrl(given: string | undefined, env: NodeJS.ProcessEnv): string {
-  const url = given ?? (env['ACKBOX_URL'] || `http://127.0.0.1:${env['PORT'] || '3000'}`)
-  if (!isHttp(url)) throw new UsageError(`--url ${url} is not an http or https URL`)
-  return url
+  if (given !== undefined) return checkHttp('--url', given)
+  const { ACKBOX_URL: url, PORT: port } = env
+  return url ? checkHttp('ACKBOX_URL', url) : checkHttp('PORT:', `http://127.0.0.1:${port || '3000'}`)
 }
 
-export const isHttp = (url: string): boolean => URL.canParse(url) && /^https?:$/.test(new URL(url).protocol)
+/** The address that rows are posted to: --to or ACKBOX_URL. */
+export function readTarget(given: string | undefined, env: NodeJS.ProcessEnv, help: string): string {
+  const url = given ?? env['ACKBOX_URL'] ?? ''
+  if (url === '') throw new UsageError(`Missing option: --to http://…\n\n${help}`)
+  return checkHttp(given === undefined ? 'ACKBOX_URL' : '--to', url)
+}
+
+/** Returns the URL. `source`: where it is from, for the error. */
+function checkHttp(source: string, url: string): string {
+  if (URL.canParse(url) && /^https?:$/.test(new URL(url).protocol)) return url
+  throw new UsageError(`${source} ${url} is not an http or https URL`)
+}
 
 /** A whole number from 1 to `most`. */
 export function readWhole(option: string, given: string, most: number): number {

@@ -2,7 +2,7 @@
 import { mkdir, readFile, writeFile } from 'node:fs/promises'
 import { dirname, join } from 'node:path'
 import { openapiJson } from '../api/openapi.ts'
-import { readArguments } from './arguments.ts'
+import { readArguments, UsageError } from './arguments.ts'
 import { isClone, packageRoot } from '../runtime/package.ts'
 import { printConfigDoc, printEnvExample } from '../service/settings.ts'
 import { printStates } from '../domain/states-page.ts'
@@ -12,7 +12,7 @@ npm run generate -- --check lists the outdated ones, and exits with 1 if there a
 
 export async function run(args: string[]): Promise<void> {
   const { values } = readArguments({ args, options: { check: { type: 'boolean' } } })
-  if (!isClone) throw new Error('generate works only in a clone of Ackbox')
+  if (!isClone) throw new UsageError('generate works only in a clone of Ackbox')
   const files: [path: string, text: string][] = [
     ['docs/config.md', printConfigDoc()],
     ['.env.example', printEnvExample()],

@@ -10,7 +10,7 @@ import { importRows, type Imported } from '../relay/import.ts'
 import { TargetAway } from '../relay/post.ts'
 import { RelayError, type RelayRow } from '../relay/source.ts'
 import { withTable, type Snapshot, type TableQuery } from '../relay/table.ts'
-import { isHttp, isParseError, readArguments, readKey, readWhole, UsageError } from './arguments.ts'
+import { isParseError, readArguments, readKey, readTarget, readWhole, UsageError } from './arguments.ts'
 import { environment, SettingError } from '../service/config.ts'
 import { isDecodable, rawPercent } from '../service/addresses.ts'
 import { dryRun } from './import/dry-run.ts'
@@ -195,7 +195,7 @@ function read(args: string[]): Options {
       where: { type: 'string' },
       order: { type: 'string' },
       'dry-run': { type: 'boolean', default: false },
-      to: { type: 'string', default: env['ACKBOX_URL'] ?? '' },
+      to: { type: 'string' },
       key: { type: 'string' },
       'key-file': { type: 'string' },
       rejected: { type: 'string', default: 'import-rejected.ndjson' },
@@ -208,8 +208,7 @@ function read(args: string[]): Options {
   needs(values.from, '--from URL')
   needs(values.table, '--table NAME')
   needs(values.columns, '--columns taskNo=…,messageCode=…,messageBody=…')
-  if (!values['dry-run'] && !isHttp(values.to))
-    throw new UsageError(`Missing option: --to http://…\n\n${help}`)
+  const to = values['dry-run'] ? '' : readTarget(values.to, env, help)
   const batch = readWhole('--batch', values.batch, 1_000)
   if (!isDecodable(values.from)) throw new UsageError(`--from ${rawPercent}`)
   if (!values['dry-run']) checkRejected(values.rejected)
@@ -222,7 +221,7 @@ function read(args: string[]): Options {
       order: values.order,
       batch
     },
-    to: values.to,
+    to,
     key: readKey(values, env),
     rejected: values.rejected,
     isDryRun: values['dry-run']

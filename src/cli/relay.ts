@@ -14,10 +14,10 @@ import { RelayError, type Source } from '../relay/source.ts'
 import { environment, readFailpoints, readLogLevel, SettingError } from '../service/config.ts'
 import { isDecodable, rawPercent } from '../service/addresses.ts'
 import {
-  isHttp,
   isParseError,
   readArguments,
   readKey,
+  readTarget,
   readWhole,
   refuseSurplus,
   UsageError
@@ -141,7 +141,7 @@ function read(args: string[]): Options {
     args,
     options: {
       from: { type: 'string', default: env['ACKBOX_RELAY_FROM'] ?? '' },
-      to: { type: 'string', default: env['ACKBOX_URL'] ?? '' },
+      to: { type: 'string' },
       key: { type: 'string' },
       'key-file': { type: 'string' },
       batch: { type: 'string', default: '500' },
@@ -174,11 +174,10 @@ function read(args: string[]): Options {
   else if (values.once) of('--once', ['once', 'from', 'to', 'key', 'key-file', 'batch', 'concurrency'])
   if (!prints && values.from === '') throw new UsageError(`Missing option: --from URL\n\n${help}`)
   if (!isDecodable(values.from)) throw new UsageError(`--from ${rawPercent}`)
-  if (!prints && !values['retry-rejected'] && !isHttp(values.to))
-    throw new UsageError(`Missing option: --to http://…\n\n${help}`)
+  const posts = !prints && !values['retry-rejected']
   return {
     from: values.from,
-    to: values.to,
+    to: posts ? readTarget(values.to, env, help) : '',
     key: readKey(values, env),
     batch: readWhole('--batch', values.batch, 1_000),
     concurrency: readWhole('--concurrency', values.concurrency, 64),

@@ -1,6 +1,6 @@
 // Takes long: npm run test:long.
 import { execFile, spawn, spawnSync } from 'node:child_process'
-import { existsSync, mkdirSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs'
+import { cpSync, existsSync, mkdirSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs'
 import path from 'node:path'
 import t from 'tap'
 import { packageRoot, version } from '../../src/runtime/package.ts'
@@ -8,12 +8,16 @@ import { folder, plainNode } from '../support/service.ts'
 
 const program = path.resolve(import.meta.dirname, '../../src/cli/ackbox.js')
 
-async function ackbox(args: string[], cwd?: string): Promise<{ code: number; out: string; err: string }> {
+async function ackbox(
+  args: string[],
+  cwd?: string,
+  env: Record<string, string> = {}
+): Promise<{ code: number; out: string; err: string }> {
   return await new Promise(resolve => {
     const child = execFile(
       plainNode[0],
       [...plainNode.slice(1), program, ...args],
-      { env: { PATH: process.env['PATH'] }, ...(cwd === undefined ? {} : { cwd }) },
+      { env: { PATH: process.env['PATH'], ...env }, ...(cwd === undefined ? {} : { cwd }) },
       (_error, out, err) => resolve({ code: child.exitCode ?? -1, out, err })
     )
   })
@@ -37,6 +41,46 @@ t.test('every command answers an option that it does not have with its help', as
     t.match(err, new RegExp(`'--colour'.*npm run ${command} -- `, 's'))
     t.notMatch(err, /this is a bug|\n {4}at /)
   }
+})
+
+t.test('generate is for a clone, and is not listed elsewhere', async t => {
+  const installed = folder(t)
+  cpSync(path.join(packageRoot, 'dist/src'), path.join(installed, 'dist/src'), { recursive: true })
+  cpSync(path.join(packageRoot, 'package.json'), path.join(installed, 'package.json'))
+  symlinkSync(path.join(packageRoot, 'node_modules'), path.join(installed, 'node_modules'))
+  const program = path.join(installed, 'dist/src/cli/ackbox.js')
+  const run = (...args: string[]) =>
+    spawnSync(plainNode[0], [...plainNode.slice(1), program, ...args], { encoding: 'utf8' })
+  t.match((await ackbox([])).out, /^ {2}generate /m)
+  t.notMatch(run().stdout, 'generate')
+  t.match(run('generate'), {
+    status: 1,
+    stdout: '',
+    stderr: 'generate works only in a clone of Ackbox\n'
+  })
+})
+
+t.test('a URL that is none is named with where it is from', async t => {
+  const table = ['--from', 'postgres://a', '--table', 'a', '--columns', 'taskNo=a']
+  const wrong: [said: string, env: Record<string, string>, ...args: string[]][] = [
+    ['--to shop:80', {}, 'relay', '--from', 'postgres://a', '--to', 'shop:80'],
+    ['--to shop', {}, 'import', ...table, '--to', 'shop'],
+    ['ACKBOX_URL shop', { ACKBOX_URL: 'shop' }, 'relay', '--from', 'postgres://a'],
+    ['ACKBOX_URL shop', { ACKBOX_URL: 'shop' }, 'tasks', 'list'],
+    ['PORT: http://127.0.0.1:x', { PORT: 'x' }, 'tasks', 'list'],
+    ['--url shop', { ACKBOX_URL: 'http://a' }, 'demo', '--url', 'shop']
+  ]
+  for (const [said, env, ...args] of wrong)
+    t.match(
+      await ackbox(args, undefined, env),
+      { code: 1, out: '', err: `${said} is not an http or https URL\n` },
+      args.join(' ')
+    )
+  for (const args of [
+    ['relay', '--from', 'postgres://a'],
+    ['import', ...table]
+  ])
+    t.match(await ackbox(args), { code: 1, err: /^Missing option: --to http/ })
 })
 
 t.test('help of a command is the help of that command', async t => {
