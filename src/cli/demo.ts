@@ -6,7 +6,7 @@ import { readDemoKey } from '../demo/key.ts'
 import { environment } from '../service/config.ts'
 import { commandLine } from '../runtime/package.ts'
 import { onStop } from '../runtime/stop.ts'
-import { readArguments, readUrl, readWhole, UsageError } from './arguments.ts'
+import { readArguments, readKey, readUrl, readWhole, UsageError } from './arguments.ts'
 import { openClient, type Client, type Reply } from './client.ts'
 import { ms, progressLine, table } from './demo/show.ts'
 import { count, percentile, surprises, type SeenTask } from './demo/tally.ts'
@@ -18,7 +18,8 @@ export const help = `${commandLine('demo [options]')}     posts sample tasks to 
   --tasks N         number of tasks (default 1000): orders, materials and audit events. Four of each 200 fail on purpose
   --concurrency N   parallel requests (default 32)
   --url URL         address of the service (default ACKBOX_URL, else http://127.0.0.1:PORT; PORT from the environment, else 3000)
-  --key KEY         API key (default ACKBOX_DEMO_KEY, else the file demo-key in DATA_DIR or .ackbox, which DEMO=on writes)
+  --key KEY         API key (or --key-file FILE; default ACKBOX_KEY, else ACKBOX_DEMO_KEY, else the file demo-key in DATA_DIR or
+                    .ackbox, which DEMO=on writes)
   --timeout N       seconds to wait for the results (default 120). Later ones count as wrong
   --help
 
@@ -97,7 +98,8 @@ function readOptions(args: string[]): Options {
       concurrency: { type: 'string', default: '32' },
       timeout: { type: 'string', default: '120' },
       url: { type: 'string' },
-      key: { type: 'string' }
+      key: { type: 'string' },
+      'key-file': { type: 'string' }
     }
   })
   return {
@@ -105,7 +107,7 @@ function readOptions(args: string[]): Options {
     concurrency: readWhole('--concurrency', given.concurrency, 1_000),
     timeoutS: readWhole('--timeout', given.timeout, 86_400),
     url: readUrl(given.url, env),
-    key: given.key ?? (env['ACKBOX_DEMO_KEY'] || readDemoKey(env['DATA_DIR'] || undefined))
+    key: readKey(given, env) ?? (env['ACKBOX_DEMO_KEY']?.trim() || readDemoKey(env['DATA_DIR'] || undefined))
   }
 }
 
@@ -163,7 +165,7 @@ async function postOne(run: Run, { post: body }: DemoTask): Promise<void> {
 function refusal({ status, body }: Reply): string {
   const message = `The service refused a task: ${status} ${JSON.stringify(body)}`
   if (status === 401 || status === 403)
-    return `${message}\nSet --key or ACKBOX_DEMO_KEY. \`${commandLine('key create demo --scopes tasks:write,tasks:read')}\` creates a key`
+    return `${message}\nSet --key or ACKBOX_KEY. \`${commandLine('key create demo --scopes tasks:write,tasks:read')}\` creates a key`
   if (status === 422)
     return `${message}\nThe demo needs the sample handlers: start the service without HANDLERS_DIR`
   return message

@@ -12,20 +12,42 @@ import { showOperation, showTask, showTasks, type Operation, type TaskPage } fro
 import { sleep } from '../runtime/repeat.ts'
 import { messageOf } from '../runtime/errors.ts'
 
-export const help = `${commandLine('tasks list')} [filters] [--limit 50] [--cursor TEXT]
-${commandLine('tasks show TASKNO')}
-${commandLine('tasks push TASKNO')} [--downstream NAME]            delivers now instead of waiting for the next try
-${commandLine('tasks settle TASKNO HANDLED|DELETED --reason TEXT')} [--downstream NAME]
-${commandLine('tasks redeliver TASKNO')} [--downstream NAME] [--force]
-${commandLine('tasks redeliver --all')} [filters] [--dry-run]       all FAILED deliveries that match; shows the progress
-${commandLine('tasks stop OPERATION')}                             stops that redelivery
+export const help = `${commandLine('tasks VERB [options]')}    lists and changes tasks, through the API of a running service
 
-Filters: --status FAILED  --code order.paid  --scene vip  --downstream warehouse  --biz order:A-1001  --by KEY
-  --prefix order-  --reason SEND_EXHAUSTED  --text "part of the last reason"  --from 2h (or a time)  --to TIME
-              by the time of creation. Without --from: FAILED, SENDING, PREPARED and --all of all times, else the last 24 hours
-  --url URL   address of the service (default ACKBOX_URL, else http://127.0.0.1:PORT)
-  --key KEY   API key with the scopes ops:read and ops:write (default ACKBOX_KEY, else the key that DEMO=on keeps)
-  --json      prints the answers of the API as they are
+  list                       lists the tasks that match the filters, the newest first
+  show TASKNO                shows a task with its deliveries, attempts and receipts
+  push TASKNO                delivers now instead of waiting for the next try
+  settle TASKNO STATUS       ends deliveries that are open or FAILED, without sending. STATUS is HANDLED or DELETED
+  redeliver TASKNO           sends FAILED deliveries again
+  redeliver --all            sends all FAILED deliveries that match the filters again, and shows the progress
+  stop OPERATION             stops a redelivery of --all
+
+Filters of list and redeliver --all:
+  --status STATUS            SENDING, HANDLED, FAILED, DELETED, PREPARED or CANCELLED. redeliver --all takes only FAILED
+  --code CODE                the messageCode, such as order.paid
+  --scene TEXT               the sceneType
+  --downstream NAME          the downstream of a delivery
+  --biz TYPE:KEY             the business key, such as order:A-1001
+  --by KEY                   the name of the API key that posted the task
+  --prefix TEXT              the beginning of the taskNo
+  --reason CODE              why a delivery ended, such as SEND_EXHAUSTED
+  --text TEXT                a part of the last reason
+  --from TIME, --to TIME     when the task was created: a time with its zone, or 2h for two hours ago. Without --from, list shows
+                             the last 24 hours, and all times of FAILED, SENDING, PREPARED and --biz. --all covers all times
+
+Other options:
+  --limit N                  list: the most tasks to show, at most 200 (default 50)
+  --cursor TEXT              list: goes on after an earlier list, which prints its cursor
+  --downstream NAME          push, settle, redeliver TASKNO: only the delivery to this downstream
+  --reason TEXT              settle: why. It is required
+  --force                    redeliver TASKNO: also deliveries that are HANDLED or past deliverBefore
+  --dry-run                  redeliver --all: counts the deliveries, and redelivers none
+  --url URL                  address of the service (default ACKBOX_URL, else http://127.0.0.1:PORT)
+  --key KEY                  API key with the scopes ops:read and ops:write (or --key-file FILE; default ACKBOX_KEY, else the key that
+                             DEMO=on keeps)
+  --json                     prints the answers of the API as they are
+  --help
+
 Exit: 0 done, also if nothing matches list or --all · 1 refused, the task has nothing to do, or the redelivery was stopped`
 
 const pollMs = 500

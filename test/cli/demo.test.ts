@@ -174,6 +174,9 @@ t.test('the key comes from --key, the environment, or the file that the service 
   writeFileSync(join(dir, 'demo-key'), 'right\n')
   const base = ['--url', url, '--tasks', '2']
   t.match(await demo([...base, '--key', 'right']).ended, { code: 0 })
+  t.match(await demo([...base, '--key', 'right\n']).ended, { code: 0 })
+  t.match(await demo([...base, '--key-file', join(dir, 'demo-key')]).ended, { code: 0 })
+  t.match(await demo(base, { ACKBOX_KEY: 'right', ACKBOX_DEMO_KEY: 'wrong' }).ended, { code: 0 })
   t.match(await demo(base, { ACKBOX_DEMO_KEY: 'right' }).ended, { code: 0 })
   t.match(await demo(base, { DATA_DIR: dir }).ended, { code: 0 })
   t.match(await demo([...base, '--key', 'wrong'], { DATA_DIR: dir }).ended, { code: 1 })

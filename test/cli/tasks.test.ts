@@ -132,6 +132,24 @@ t.test('what the API refuses is told by the option that it is about', async t =>
   })
 })
 
+t.test('the key comes from a file too, as for relay and import', async t => {
+  const server = createServer((request, response) => {
+    const isRight = request.headers.authorization === 'Bearer right'
+    response.writeHead(isRight ? 200 : 401, { 'content-type': 'application/json' })
+    response.end(JSON.stringify(isRight ? { tasks: [] } : { code: 'UNAUTHORIZED' }))
+  })
+  server.listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  t.teardown(() => server.close())
+  const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`
+  const file = path.join(t.testdir({ key: 'right\n' }), 'key')
+  t.match(await tasks(url, 'list', '--key-file', file), { code: 0, out: 'No task matches.\n' })
+  t.match(await tasks(url, 'list', '--key-file', '/nope'), {
+    code: 1,
+    err: /^--key-file cannot be read: ENOENT/
+  })
+})
+
 t.test('a list that has not read all says where to go on, and calls nothing none before', async t => {
   const asked: string[] = []
   let page: object = {}

@@ -22,7 +22,8 @@ const options = {
   'dry-run': { type: 'boolean' },
   json: { type: 'boolean' },
   url: { type: 'string' },
-  key: { type: 'string' }
+  key: { type: 'string' },
+  'key-file': { type: 'string' }
 } as const
 
 type Option = keyof typeof options
@@ -43,7 +44,7 @@ const filters: readonly Option[] = [
   'from',
   'to'
 ]
-const everywhere: readonly Option[] = ['json', 'url', 'key']
+const everywhere: readonly Option[] = ['json', 'url', 'key', 'key-file']
 
 const taken: Record<string, CommandUsage & { options: readonly Option[] }> = {
   list: { words: [], options: [...filters, 'limit', 'cursor'] },
