@@ -1,8 +1,7 @@
 #!/usr/bin/env node
 // The program `ackbox`: finds the command and runs it.
-import { nearest } from '../runtime/nearest.ts'
 import { isClone, version } from '../runtime/package.ts'
-import { isParseError, UsageError } from './arguments.ts'
+import { isParseError, unknownCommand, UsageError } from './arguments.ts'
 
 /** The exports of each file in this folder. */
 interface Command {
@@ -53,10 +52,7 @@ async function main([name, ...args]: string[]): Promise<void> {
   if (name === undefined || name === 'help' || name === '--help' || name === '-h') return console.log(help)
   if (name === '--version' || name === '-v') return console.log(version)
   const command = Object.hasOwn(commands, name) ? await commands[name]?.load() : undefined
-  if (!command) {
-    const meant = nearest(name, Object.keys(commands))
-    return refuse(`Unknown command: ${name}.${meant ? ` Did you mean ${meant}?` : ''}\n\n${help}`)
-  }
+  if (!command) return refuse(unknownCommand(name, Object.keys(commands), help))
   if (args.some(word => word === '--help' || word === '-h')) return console.log(command.help)
   try {
     await command.run(args)

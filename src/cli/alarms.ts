@@ -3,7 +3,7 @@ import type { ChannelConfig } from '../alarm/channel-config.ts'
 import { openChannels } from '../alarm/open-channels.ts'
 import { commandLine } from '../runtime/package.ts'
 import { environment, readConfig, type Config } from '../service/config.ts'
-import { readArguments, refuseSurplus, UsageError } from './arguments.ts'
+import { readArguments, readVerb, refuseSurplus, UsageError } from './arguments.ts'
 import { secretOf } from './database.ts'
 
 export const help = `${commandLine('alarms list')}
@@ -12,13 +12,13 @@ ${commandLine('alarms test NAME')}
 list shows the channels of ALARM_CHANNELS, ALARM_CHANNEL_<NAME> and ALARM_WEBHOOK_URL, with their language and the alarms
 that each gets.
 test sends one message to a channel and shows whether the channel accepted it. It needs no database.
-Channels: dingtalk, feishu, wecom, slack, pagerduty, alertmanager, mail, webhook. See docs/alarms.md.`
+Channels: dingtalk, feishu, wecom, slack, pagerduty, alertmanager, mail, webhook. See docs/alarms.md.
+Exit: 0 done · 1 an error, which is printed, or the channel did not accept the message`
 
 export async function run(args: string[]): Promise<void> {
   const { positionals } = readArguments({ args, allowPositionals: true })
-  const [verb, ...words] = positionals
-  if (verb === undefined) return console.log(help)
-  if (verb !== 'list' && verb !== 'test') throw new UsageError(`Unknown command: ${verb}\n\n${help}`)
+  const [first, ...words] = positionals
+  const verb = readVerb(first, ['list', 'test'], help)
   const takes = { words: verb === 'list' ? [] : ['NAME'], options: [] }
   refuseSurplus(`alarms ${verb}`, takes, { words, given: [], help })
   const config = readConfig(environment())

@@ -4,7 +4,7 @@ import { statusWord } from '../db/views.ts'
 import { commandLine } from '../runtime/package.ts'
 import { findArchived, type Found } from '../service/archive.ts'
 import { environment, readConfig, type Config } from '../service/config.ts'
-import { printable, readArguments, refuseSurplus, UsageError } from './arguments.ts'
+import { printable, readArguments, readVerb, refuseSurplus, UsageError } from './arguments.ts'
 import { who, withDatabase } from './database.ts'
 
 export const help = `${commandLine('archive find TASKNO')} [--day 2026-10-24] [--json]
@@ -23,10 +23,9 @@ const options = { day: { type: 'string' }, id: { type: 'string' }, json: { type:
 
 export async function run(args: string[]): Promise<void> {
   const { positionals, values, given } = readArguments({ args, options, allowPositionals: true })
-  const [verb, ...words] = positionals
+  const [first, ...words] = positionals
+  const verb = readVerb(first, ['find', 'restore'], help)
   const [taskNo] = words
-  if (verb === undefined) return console.log(help)
-  if (verb !== 'find' && verb !== 'restore') throw new UsageError(`Unknown command: ${verb}\n\n${help}`)
   const own = verb === 'find' ? ['day', 'json'] : ['day', 'id']
   refuseSurplus(`archive ${verb}`, { words: ['TASKNO'], options: own }, { words, given, help })
   if (taskNo === undefined) throw new UsageError(`The taskNo is missing.\n\n${help}`)

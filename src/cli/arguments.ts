@@ -2,6 +2,7 @@
 import { readFileSync } from 'node:fs'
 import { parseArgs, type ParseArgsConfig } from 'node:util'
 import { messageOf } from '../runtime/errors.ts'
+import { nearest } from '../runtime/nearest.ts'
 
 /** A command line that cannot run. The message contains the remedy. ackbox.ts prints it and exits with 1. */
 export class UsageError extends Error {}
@@ -19,6 +20,23 @@ export function readArguments<const Config extends ParseArgsConfig>(
   const repeated = given.find((name, at) => given.indexOf(name) !== at)
   if (repeated !== undefined) throw new UsageError(`--${repeated} is given twice: give it once`)
   return { ...parseArgs(config), given }
+}
+
+/** The verb of a command such as `key`. Without one, as from an empty variable of a script, it is refused too. */
+export function readVerb<const Verb extends string>(
+  given: string | undefined,
+  verbs: readonly Verb[],
+  help: string
+): Verb {
+  const verb = verbs.find(each => each === given)
+  if (verb === undefined) throw new UsageError(unknownCommand(given, verbs, help))
+  return verb
+}
+
+export function unknownCommand(given: string | undefined, known: readonly string[], help: string): string {
+  if (given === undefined) return `Missing command\n\n${help}`
+  const meant = nearest(given, known)
+  return `Unknown command: ${given}.${meant ? ` Did you mean ${meant}?` : ''}\n\n${help}`
 }
 
 /** The API key of --key, --key-file or ACKBOX_KEY. Read before a database is opened: later, an ENOENT would look like that of a socket. */

@@ -6,12 +6,16 @@ import { parseEnv } from 'node:util'
 import { readArguments, UsageError } from './arguments.ts'
 import { environment } from '../service/config.ts'
 import { messageOf } from '../runtime/errors.ts'
+import { commandLine } from '../runtime/package.ts'
 import { onStop } from '../runtime/stop.ts'
 
-export const help = `ackbox dev    runs the service, and restarts it when a handler or .env changes
+export const help = `${commandLine('dev')}    runs the service, and restarts it when a handler or .env changes
 
-It watches HANDLERS_DIR, or the folder handlers/. After an error in a handler it waits for the next change.
-Ctrl-C finishes the work in progress, then stops.`
+It watches HANDLERS_DIR, or the folder handlers/: modules of JavaScript and TypeScript (.js, .mjs, .cjs, .ts, .mts, .cts), and .json.
+After a change of a file elsewhere, stop it and start it again. After an error in a handler it waits for the next change.
+Ctrl-C finishes the work in progress, then stops. A second Ctrl-C stops at once.
+
+Exit: 0 stopped by Ctrl-C or SIGTERM · 1 an error, which is printed, or stopped at once`
 
 /** Changes within this time count as one: an editor writes a file in several steps, and a copied folder changes many files. */
 const settleMs = 150
@@ -139,7 +143,7 @@ function watchAll(signal: AbortSignal): Changes {
         followed = watchFolder(
           folder,
           true,
-          name => /\.m?[jt]s$|\.json$/.test(name) && !name.includes('node_modules')
+          name => /\.[cm]?[jt]s$|\.json$/.test(name) && !name.includes('node_modules')
         )
       } catch (err) {
         return `cannot be watched: ${messageOf(err)}`

@@ -1,12 +1,13 @@
 // ackbox doctor: checks everything this setup depends on. Each check is OK, or names the fix.
 import { environment, readConfig, SettingError, type Config } from '../service/config.ts'
 import { checkClient, DatabaseError } from '../db/pool.ts'
+import { commandLine } from '../runtime/package.ts'
 import { readArguments } from './arguments.ts'
 import { borrowUntilStop, hasEmbedded } from './database.ts'
 import { checks, type Finding } from './doctor/checks.ts'
 import { lookAround } from './doctor/look.ts'
 
-export const help = `ackbox doctor    checks the settings of this shell, PostgreSQL, Redis, the handlers and the clock
+export const help = `${commandLine('doctor')}    checks the settings of this shell, PostgreSQL, Redis, the handlers and the clock
 It changes nothing. Exit: 0 nothing to fix · 1 something to fix`
 
 export const runsHandlers = true

@@ -8,7 +8,9 @@ import { printConfigDoc, printEnvExample } from '../service/settings.ts'
 import { printStates } from '../domain/states-page.ts'
 
 export const help = `npm run generate            writes docs/config.md, docs/states.md, .env.example, openapi/openapi.json
-npm run generate -- --check lists the outdated ones, and exits with 1 if there are any`
+npm run generate -- --check lists the outdated ones, and writes none
+
+Exit: 0 up to date, or written · 1 --check found outdated ones, or an error, which is printed`
 
 export async function run(args: string[]): Promise<void> {
   const { values } = readArguments({ args, options: { check: { type: 'boolean' } } })

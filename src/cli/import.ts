@@ -35,8 +35,8 @@ content of an existing task creates no second task, so the same command can be r
   --batch N        maximum rows per request (default 500)
   --help
 
-Exit: 0 every row is a task · 1 stopped by an error, which is printed · 2 all rows were posted, some were refused · 130 stopped by
-Ctrl-C or SIGTERM after the current batch`
+Exit: 0 every row is a task · 1 stopped by an error, which is printed · 2 all rows were posted, some were refused; with --dry-run, some
+would be refused · 130 stopped by Ctrl-C or SIGTERM after the current batch`
 
 const exits = { failed: 1, refused: 2, stopped: 130 }
 

@@ -13,14 +13,16 @@ import {
 import { createRequire } from 'node:module'
 import { basename, dirname, join, resolve, sep } from 'node:path'
 import { parseEnv } from 'node:util'
-import { isClone, packageRoot, version } from '../runtime/package.ts'
+import { commandLine, isClone, packageRoot, version } from '../runtime/package.ts'
 import { readArguments, refuseSurplus, UsageError } from './arguments.ts'
 
-export const help = `ackbox init [FOLDER]    creates a small project in FOLDER, or in this folder
+export const help = `${commandLine('init [FOLDER]')}    creates a small project in FOLDER, or in this folder
 
 It writes package.json, handlers/hello.ts, tsconfig.json, .env, compose.yml and .gitignore. Existing files are kept.
 An existing package.json gets the missing entries, an existing .env HANDLERS_DIR if it has none, an existing .gitignore the missing lines.
-Without "type": "module", in a folder with files of its own, the handler is hello.mts.`
+Without "type": "module", in a folder with files of its own, the handler is hello.mts.
+
+Exit: 0 done · 1 an error, which is printed`
 
 const template = join(packageRoot, 'examples/project')
 

@@ -6,7 +6,7 @@ import type { Sql } from '../db/pool.ts'
 import { commandLine } from '../runtime/package.ts'
 import { downstreamForm, messageCodeForm } from '../domain/ids.ts'
 import { signingSecret } from '../domain/tokens.ts'
-import { readArguments, refuseSurplus, type CommandUsage, UsageError } from './arguments.ts'
+import { readArguments, readVerb, refuseSurplus, type CommandUsage, UsageError } from './arguments.ts'
 import { secretOf, who, withDatabase } from './database.ts'
 
 export const help = `${commandLine('key create NAME --scopes tasks:write,tasks:read [--codes order.paid,stock.moved]')}
@@ -18,11 +18,11 @@ Scopes: ${scopes.join(', ')}. Without --codes a key may use every messageCode. A
 secret prints the signing secret of a downstream, which verifies webhook-signature (Standard Webhooks). It is derived from SECRET.
 If no handler has the name, a warning on stderr lists the known names.
 check:MESSAGECODE instead of DOWNSTREAM prints the secret with which producers of half messages verify checks.
-The command uses the database of DATABASE_URL, or the embedded one.`
+The command uses the database of DATABASE_URL, or the embedded one.
+Exit: 0 done · 1 an error, which is printed`
 
 export async function run(args: string[]): Promise<void> {
   const [verb, name, options] = readCommand(args)
-  if (verb === undefined) return console.log(help)
   const config = readConfig(environment())
   switch (verb) {
     case 'create':
@@ -33,12 +33,13 @@ export async function run(args: string[]): Promise<void> {
       return await withDatabase(config, sql => revoke(sql, name))
     case 'secret':
       return await printSecret(config, downstream(name))
-    default:
-      throw new UsageError(`Unknown command: ${verb}\n\n${help}`)
   }
 }
 
-const taken: Record<string, CommandUsage> = {
+const verbs = ['create', 'list', 'revoke', 'secret'] as const
+type Verb = (typeof verbs)[number]
+
+const taken: Record<Verb, CommandUsage> = {
   create: { words: ['NAME'], options: ['scopes', 'codes'] },
   list: { words: [], options: [] },
   revoke: { words: ['ID'], options: [] },
@@ -50,15 +51,15 @@ interface Options {
   codes?: string | undefined
 }
 
-function readCommand(args: string[]): [verb: string | undefined, name: string, options: Options] {
+function readCommand(args: string[]): [verb: Verb, name: string, options: Options] {
   const { values, positionals, given } = readArguments({
     args,
     allowPositionals: true,
     options: { scopes: { type: 'string' }, codes: { type: 'string' } }
   })
-  const [verb, ...words] = positionals
-  const takes = verb !== undefined && Object.hasOwn(taken, verb) ? taken[verb] : undefined
-  if (takes) refuseSurplus(`key ${verb}`, takes, { words, given, help })
+  const [first, ...words] = positionals
+  const verb = readVerb(first, verbs, help)
+  refuseSurplus(`key ${verb}`, taken[verb], { words, given, help })
   return [verb, words[0] ?? '', values]
 }
 

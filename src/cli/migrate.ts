@@ -3,14 +3,24 @@ import { environment, readDatabaseUrl, readFailpoints, SettingError } from '../s
 import { migrate, pendingMigrations } from '../db/migrate.ts'
 import { checkDatabase, isInfrastructure, DatabaseError, openDb } from '../db/pool.ts'
 import { armFailpoints } from '../runtime/failpoint.ts'
+import { commandLine } from '../runtime/package.ts'
 import { readArguments } from './arguments.ts'
 import { explain } from './explain.ts'
 import { messageOf, rootOf } from '../runtime/errors.ts'
 
-export const help = `ackbox migrate    applies the missing migrations to the database of DATABASE_URL. It is safe to run again`
+export const help = `${commandLine('migrate [--dry-run]')}
+
+Applies the missing migrations to the database of DATABASE_URL. It is safe to run again.
+
+  --dry-run   prints the missing migrations, and changes nothing
+  --help
+
+Exit: 0 all migrations are applied · 1 an error, which is printed, or --dry-run found missing migrations`
+
+const allApplied = 'nothing to do: all migrations are applied'
 
 export async function run(args: string[]): Promise<void> {
-  readArguments({ args })
+  const { values } = readArguments({ args, options: { 'dry-run': { type: 'boolean' } } })
   try {
     const env = environment()
     const url = readDatabaseUrl(env)
@@ -23,12 +33,15 @@ export async function run(args: string[]): Promise<void> {
       console.error(`FAILPOINTS is set: this command breaks at ${[...failpoints.keys()].join(', ')}`)
     await checkDatabase(url)
     const missing = await pendingMigrations(url)
+    if (values['dry-run']) {
+      console.log(missing.length > 0 ? `to apply: ${missing.join(', ')}` : allApplied)
+      process.exitCode = missing.length > 0 ? 1 : 0
+      return
+    }
     // Not to stdout, which is for the applied migrations.
     if (missing.length > 0) console.error(`to apply: ${missing.join(', ')}`)
     const applied = await withBlockersPrinted(url, () => migrate(url))
-    console.log(
-      applied.length > 0 ? `applied ${applied.join(', ')}` : 'nothing to do: all migrations are applied'
-    )
+    console.log(applied.length > 0 ? `applied ${applied.join(', ')}` : allApplied)
   } catch (err) {
     const { code } = rootOf(err) as NodeJS.ErrnoException
     const isKnown =

@@ -2,7 +2,7 @@
 import { environment, readConfig } from '../service/config.ts'
 import { grantOutbox } from '../db/outbox.ts'
 import { commandLine } from '../runtime/package.ts'
-import { readArguments, refuseSurplus, UsageError } from './arguments.ts'
+import { readArguments, readVerb, refuseSurplus, UsageError } from './arguments.ts'
 import { who, withDatabase } from './database.ts'
 
 export const help = `${commandLine('outbox grant ROLE')}
@@ -10,14 +10,14 @@ export const help = `${commandLine('outbox grant ROLE')}
 Lets ROLE call ackbox_api.enqueue and ackbox_api.enqueue_many, and nothing else: ROLE cannot read or write tables of Ackbox.
 ROLE may enqueue tasks of every messageCode. To revoke it:
 revoke all on all functions in schema ackbox_api from ROLE; revoke usage on schema ackbox_api from ROLE;
-The command uses the database of DATABASE_URL, or the embedded one.`
+The command uses the database of DATABASE_URL, or the embedded one.
+Exit: 0 done · 1 an error, which is printed`
 
 export async function run(args: string[]): Promise<void> {
   const { positionals } = readArguments({ args, allowPositionals: true })
   const [verb, ...words] = positionals
   const [role = ''] = words
-  if (verb === undefined) return console.log(help)
-  if (verb !== 'grant') throw new UsageError(`Unknown command: ${verb}\n\n${help}`)
+  readVerb(verb, ['grant'], help)
   refuseSurplus('outbox grant', { words: ['ROLE'], options: [] }, { words, given: [], help })
   if (role === '') throw new UsageError(`Missing ROLE: ${commandLine('outbox grant ROLE')}`)
   await withDatabase(readConfig(environment()), async sql => {

@@ -7,7 +7,7 @@ import { readDemoKey } from '../demo/key.ts'
 import { environment } from '../service/config.ts'
 import { readKey, readUrl, UsageError } from './arguments.ts'
 import { openClient, type Client } from './client.ts'
-import { checkArguments, placeOf, readArguments, type Given } from './tasks/arguments.ts'
+import { checkArguments, placeOf, readArguments, type Given, type Verb } from './tasks/arguments.ts'
 import { showOperation, showTask, showTasks, type Operation, type TaskPage } from './tasks/show.ts'
 import { sleep } from '../runtime/repeat.ts'
 import { messageOf } from '../runtime/errors.ts'
@@ -76,8 +76,7 @@ class CallError extends UsageError {
 }
 
 export async function run(args: string[]): Promise<void> {
-  const { verb, words, given } = readArguments(args)
-  if (verb === undefined) return console.log(help)
+  const { verb, words, given } = readArguments(args, help)
   const stop = new AbortController()
   let client: Client | undefined
   try {
@@ -99,7 +98,7 @@ export async function run(args: string[]): Promise<void> {
 async function perform(
   client: Client,
   url: string,
-  verb: string,
+  verb: Verb,
   words: string[],
   given: Given
 ): Promise<void> {
@@ -173,8 +172,6 @@ async function perform(
         await ask<Operation>('POST', `/operations/${encodeURIComponent(first)}/stop`, {}),
         showOperation
       )
-    default:
-      throw new UsageError(`Unknown command: ${verb}\n\n${help}`)
   }
 }
 
@@ -182,7 +179,7 @@ async function perform(
 function refusal(
   { code = '', title, detail, pointer, errors = [] }: Problem,
   status: number,
-  verb: string
+  verb: Verb
 ): string {
   const head = `${code}: ${title ?? status}`
   // The API's detail is about a header, which is of no use on a command line.

@@ -27,6 +27,8 @@ export function commandLine(command: string): string {
   if (isInstalled) return `npx ackbox ${command}`
   if (!isClone) return `ackbox ${command}`
   const [verb = '', ...rest] = command.split(' ')
+  // npm would run it in the clone's folder, and it creates a project in the folder where it runs.
+  if (verb === 'init') return `${join(packageRoot, 'dist/src/cli/ackbox.js')} ${command}`
   if (verb === 'start') return ['npm start', ...rest].join(' ')
   return ['npm run', verb, ...(rest.length > 0 ? ['--', ...rest] : [])].join(' ')
 }

@@ -29,7 +29,7 @@ t.test('a command or an option that is not one is answered with what there is', 
     err: /Unknown command: strat\. Did you mean start\?.*ackbox <command>/s
   })
   t.match(await ackbox(['constructor']), { code: 1, err: /Unknown command: constructor/ })
-  t.match(await ackbox(['migrate', '--now']), { code: 1, err: /'--now'.*ackbox migrate/s })
+  t.match(await ackbox(['migrate', '--now']), { code: 1, err: /'--now'.*npm run migrate -- \[--dry-run\]/s })
   t.match(await ackbox([]), { code: 0, out: /start +runs the service/ })
   t.match(await ackbox(['--version']), { code: 0, out: `${version}\n` })
 })
@@ -40,6 +40,28 @@ t.test('every command answers an option that it does not have with its help', as
     t.equal(code, 1, command)
     t.match(err, new RegExp(`'--colour'.*npm run ${command} -- `, 's'))
     t.notMatch(err, /this is a bug|\n {4}at /)
+  }
+})
+
+t.test('a verb that is missing or none is refused, with the one that was meant', async t => {
+  for (const command of ['key', 'tasks', 'alarms', 'archive', 'outbox']) {
+    t.match(await ackbox([command]), { code: 1, out: '', err: `Missing command\n\nnpm run ${command} -- ` })
+    t.match(await ackbox([command, '--help']), { code: 0, out: `npm run ${command} -- `, err: '' })
+  }
+  t.match(await ackbox(['tasks', 'lst']), { code: 1, err: /^Unknown command: lst\. Did you mean list\?\n\n/ })
+  t.match(await ackbox(['key', 'constructor']), { code: 1, err: /^Unknown command: constructor\.\n\n/ })
+  t.match(await ackbox(['key', '']), { code: 1, err: /^Unknown command: \.\n\n/ })
+})
+
+t.test('the help of every command starts with a command line that works, and says how it exits', async t => {
+  const listed = [...(await ackbox([])).out.matchAll(/^ {2}([a-z]+) /gm)].map(([, name = '']) => name)
+  t.ok(listed.length > 10)
+  for (const name of listed) {
+    const { code, out } = await ackbox([name, '--help'])
+    t.equal(code, 0, name)
+    const line = name === 'init' ? `${program} init` : name === 'start' ? 'npm start' : `npm run ${name}`
+    t.ok(out.startsWith(line), name)
+    t.match(out, /^(?:.* )?Exit: 0 .* · 1 /m, name)
   }
 })
 
@@ -335,6 +357,25 @@ t.test('dev says that nothing more can be watched', async t => {
     stderr,
     /^the folder .* cannot be watched: ENOSPC: System limit for number of file watchers reached\n$/
   )
+})
+
+t.test('dev restarts for a module of CommonJS', async t => {
+  const project = folder(t)
+  await ackbox(['init', project])
+  // The invalid PORT ends the service at once, so dev waits for a change.
+  const dev = spawn(plainNode[0], [...plainNode.slice(1), program, 'dev'], {
+    cwd: project,
+    env: { PATH: process.env['PATH'], PORT: 'none' },
+    stdio: ['ignore', 'ignore', 'pipe']
+  })
+  let said = ''
+  for await (const part of dev.stderr) {
+    said += String(part)
+    if (said.includes('restarting')) dev.kill('SIGTERM')
+    else if (said.includes('waiting for a change'))
+      writeFileSync(path.join(project, 'handlers/helper.cjs'), 'module.exports = 1')
+  }
+  t.match(said, 'ackbox: helper.cjs changed, restarting')
 })
 
 t.test('dev ends when the npx that started it is killed', async t => {

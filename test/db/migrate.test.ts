@@ -27,6 +27,22 @@ t.test('five processes that start at once on an empty database apply each migrat
   await sql.end()
 })
 
+t.test('migrate --dry-run names what is missing with 1, and changes nothing', async t => {
+  const url = await emptyDb(t)
+  const dryRun = () =>
+    spawnSync(process.execPath, [program, 'migrate', '--dry-run'], {
+      env: { PATH: process.env['PATH'], DATABASE_URL: url },
+      encoding: 'utf8'
+    })
+  const all = await pendingMigrations(url)
+  t.match(dryRun(), { status: 1, stdout: `to apply: ${all.join(', ')}\n`, stderr: '' })
+  const sql = openDb(url, { max: 1 })
+  t.teardown(() => sql.end())
+  t.same(await sql`select nspname from pg_namespace where nspname in ('drizzle', 'ackbox_api')`, [])
+  t.same(await migrate(url), all)
+  t.match(dryRun(), { status: 0, stdout: 'nothing to do: all migrations are applied\n', stderr: '' })
+})
+
 /** What drizzle makes by default, with a migration of another program that is newer than all of ours. */
 const sharedTable = `
   create schema if not exists drizzle;

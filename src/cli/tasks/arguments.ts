@@ -1,7 +1,13 @@
 // The arguments of `ackbox tasks`, and those that each command takes. An argument that a command would ignore is refused:
 // `redeliver --all order-1` must not redeliver everything.
 import type { parseArgs } from 'node:util'
-import { readArguments as read, refuseSurplus, type CommandUsage, UsageError } from '../arguments.ts'
+import {
+  readArguments as read,
+  readVerb,
+  refuseSurplus,
+  type CommandUsage,
+  UsageError
+} from '../arguments.ts'
 
 const options = {
   status: { type: 'string' },
@@ -46,7 +52,10 @@ const filters: readonly Option[] = [
 ]
 const everywhere: readonly Option[] = ['json', 'url', 'key', 'key-file']
 
-const taken: Record<string, CommandUsage & { options: readonly Option[] }> = {
+const verbs = ['list', 'show', 'push', 'settle', 'redeliver', 'stop'] as const
+export type Verb = (typeof verbs)[number]
+
+const taken: Record<Verb | 'redeliver --all', CommandUsage & { options: readonly Option[] }> = {
   list: { words: [], options: [...filters, 'limit', 'cursor'] },
   show: { words: ['TASKNO'], options: [] },
   push: { words: ['TASKNO'], options: ['downstream'] },
@@ -56,17 +65,16 @@ const taken: Record<string, CommandUsage & { options: readonly Option[] }> = {
   stop: { words: ['OPERATION'], options: [] }
 }
 
-export function readArguments(args: string[]): { verb: string | undefined; words: string[]; given: Given } {
+export function readArguments(args: string[], help: string): { verb: Verb; words: string[]; given: Given } {
   const { values, positionals } = read({ args, allowPositionals: true, options })
-  const [verb, ...words] = positionals
-  return { verb, words, given: values }
+  const [first, ...words] = positionals
+  return { verb: readVerb(first, verbs, help), words, given: values }
 }
 
-/** Throws a UsageError. An unknown command is left to the caller. */
-export function checkArguments(verb: string, words: string[], given: Given, help: string): void {
+/** Throws a UsageError. */
+export function checkArguments(verb: Verb, words: string[], given: Given, help: string): void {
   const command = verb === 'redeliver' && given.all ? 'redeliver --all' : verb
-  const takes = Object.hasOwn(taken, command) ? taken[command] : undefined
-  if (!takes) return
+  const takes = taken[command]
   const missing = takes.words[words.length]
   if (missing !== undefined) throw new UsageError(`Missing ${missing}\n\n${help}`)
   refuseSurplus(
@@ -88,7 +96,7 @@ const optionOf: Record<string, Option> = {
 }
 
 /** The option or word of the command line that a problem's pointer refers to. */
-export function placeOf(pointer: string, verb: string): string {
+export function placeOf(pointer: string, verb: Verb): string {
   const member = pointer.split('/').at(-1) ?? ''
   if (verb === 'settle' && member === 'status') return 'STATUS'
   const option = optionOf[member] ?? member
