@@ -100,6 +100,10 @@ export function refuseSurplus(
     throw new UsageError(`${command} does not take ${useless.map(name => `--${name}`).join(', ')}\n\n${help}`)
 }
 
+/** `1 handler`, `2 handlers`, `10,000+ deliveries`. */
+export const counted = (count: number | string, one: string, many = `${one}s`): string =>
+  `${count} ${String(count) === '1' ? one : many}`
+
 /** Removes control characters: a downstream's text must not control the terminal. */
 // oxlint-disable-next-line eslint/no-control-regex -- the expression must match control characters to remove them
 export const printable = (text: string): string => text.replaceAll(/[\u0000-\u001f\u007f-\u009f]/g, ' ')

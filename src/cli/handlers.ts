@@ -8,7 +8,7 @@ import type { LoadedDownstream } from '../handler/loaded.ts'
 import type { Registry } from '../handler/load.ts'
 import { commandLine } from '../runtime/package.ts'
 import { egress, refusedBy } from '../service/egress.ts'
-import { readArguments, UsageError } from './arguments.ts'
+import { counted, readArguments, UsageError } from './arguments.ts'
 import { backoffText, dryRun } from './handlers/dry-run.ts'
 import { demoUrl, missingFor, readHandlers } from './read-handlers.ts'
 
@@ -77,7 +77,7 @@ function list({ handlers, downstreams }: Registry, errors: number): void {
   const half = [...handlers.values()].filter(one => one.checkBack).map(one => one.messageCode)
   if (half.length > 0) console.log(`\nhalf messages: ${half.join(', ')}`)
   console.log(
-    `\n${handlers.size} handlers, ${downstreams.size} downstreams, ${errors === 0 ? 'no' : errors} ${errors === 1 ? 'error' : 'errors'}`
+    `\n${counted(handlers.size, 'handler')}, ${counted(downstreams.size, 'downstream')}, ${counted(errors === 0 ? 'no' : errors, 'error')}`
   )
 }
 

@@ -14,6 +14,7 @@ import { RelayError, type Source } from '../relay/source.ts'
 import { environment, readFailpoints, readLogLevel, SettingError } from '../service/config.ts'
 import { isDecodable, rawPercent } from '../service/addresses.ts'
 import {
+  counted,
   isParseError,
   readArguments,
   readKey,
@@ -69,7 +70,7 @@ async function perform(args: string[]): Promise<void> {
     await source.check()
     if (options.retryRejected) {
       const moved = await source.retryRejected()
-      return console.log(`${moved} rejected rows are in the outbox again.`)
+      return console.log(`${counted(moved, 'rejected row is', 'rejected rows are')} in the outbox again.`)
     }
     await work(source, options)
   } finally {
@@ -94,8 +95,9 @@ async function work(source: Source, options: Options): Promise<void> {
   if (options.once) {
     const removed = await relayOnce(deps, stop.signal)
     const { rows } = stop.signal.aborted ? { rows: 0 } : await source.waiting()
-    const others = rows === 0 ? '' : ` ${rows} are still there: another relay holds them, or they are new.`
-    console.log(`${removed} rows left the outbox.${others}`)
+    const others =
+      rows === 0 ? '' : ` ${counted(rows, 'row is', 'rows are')} still there, held by another relay or new.`
+    console.log(`${counted(removed, 'row')} left the outbox.${others}`)
     if (stop.signal.aborted) process.exitCode = 130
     return
   }

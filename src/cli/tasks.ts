@@ -5,7 +5,7 @@ import { commandLine } from '../runtime/package.ts'
 import type { TaskView } from '../db/views.ts'
 import { readDemoKey } from '../demo/key.ts'
 import { environment } from '../service/config.ts'
-import { readKey, readUrl, UsageError } from './arguments.ts'
+import { counted, readKey, readUrl, UsageError } from './arguments.ts'
 import { openClient, type Client } from './client.ts'
 import { checkArguments, placeOf, readArguments, type Given, type Verb } from './tasks/arguments.ts'
 import { showOperation, showTask, showTasks, type Operation, type TaskPage } from './tasks/show.ts'
@@ -151,7 +151,7 @@ async function perform(
       if (given['dry-run'])
         return print(
           await ask<{ matched: number | string }>('POST', '/tasks/redeliver', { filter, dryRun: true }),
-          ({ matched }) => console.log(`${matched} deliveries would be redelivered`)
+          ({ matched }) => console.log(`${counted(matched, 'delivery', 'deliveries')} would be redelivered`)
         )
       const begun = await ask<Operation>('POST', '/tasks/redeliver', { filter })
       console.error(

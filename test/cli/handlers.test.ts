@@ -36,7 +36,7 @@ t.test('a handler that keeps a timer open does not keep the command open', async
       const one = { transport: 'http', request: () => ({ url: 'https://example.com' }) }
       export default defineHandler({ messageCode: 'order.paid', body: z.object({}), downstreams: { one } })`
   })
-  t.match(await handlers([], { HANDLERS_DIR: dir }), { code: 0, out: /no errors/ })
+  t.match(await handlers([], { HANDLERS_DIR: dir }), { code: 0, out: /\n1 handler, 1 downstream, no errors/ })
   t.match(await handlers(['--dry-run', 'order.piad', '{}'], { HANDLERS_DIR: dir }), {
     code: 1,
     err: /order\.paid/

@@ -3,6 +3,7 @@
 import { roles, type Config, type Role } from '../../service/config.ts'
 import { readConnections } from '../../db/pool.ts'
 import { commandLine } from '../../runtime/package.ts'
+import { counted } from '../arguments.ts'
 import { heldBack } from './holders.ts'
 import type { Facts, PostgresFacts } from './look.ts'
 import { judgePartitions } from './partitions.ts'
@@ -213,7 +214,7 @@ export const checks: Check[] = [
         return fix(handlers.error.split('\n')[0]?.replace(/:$/, '') ?? '', commandLine('handlers'))
       if (handlers.codes === 0)
         return warn('no handlers: every task is refused', 'add a handler to handlers/ or HANDLERS_DIR')
-      return ok(`${handlers.codes} message codes, ${handlers.downstreams} downstreams`)
+      return ok(`${counted(handlers.codes, 'message code')}, ${counted(handlers.downstreams, 'downstream')}`)
     }
   },
   {

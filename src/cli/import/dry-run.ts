@@ -1,6 +1,7 @@
 import { taskText } from '../../relay/post.ts'
 import type { Snapshot } from '../../relay/table.ts'
 import { environment, readConfig } from '../../service/config.ts'
+import { counted } from '../arguments.ts'
 import { readHandlers } from '../read-handlers.ts'
 import { refusalOf, type Refusal } from '../task-refusal.ts'
 
@@ -10,7 +11,9 @@ const shown = 3
 export async function dryRun(snapshot: Snapshot, table: string, signal: AbortSignal): Promise<boolean> {
   const { handlers } = await readHandlers(readConfig(environment()))
   const say = (count: number): string => count.toLocaleString('en')
-  console.log(`${say(snapshot.count)} rows of ${table}. The first ${Math.min(shown, snapshot.count)}:`)
+  console.log(
+    `${counted(say(snapshot.count), 'row')} of ${table}. The first ${Math.min(shown, snapshot.count)}:`
+  )
   const refused = new Map<string, { count: number; first: string }>()
   /** The content of each taskNo, as a part of its hash. */
   const contents = new Map<string, string>()
@@ -34,9 +37,10 @@ export async function dryRun(snapshot: Snapshot, table: string, signal: AbortSig
   }
   const refusals = [...refused.values()].reduce((sum, one) => sum + one.count, 0)
   console.log(
-    `${say(seen)} rows checked with ${handlers.size} handlers: ${say(seen - refusals)} would be accepted, ${say(refusals)} refused.`
+    `${counted(say(seen), 'row')} checked with ${counted(handlers.size, 'handler')}: ${say(seen - refusals)} would be accepted, ${say(refusals)} refused.`
   )
-  for (const [code, { count, first }] of refused) console.log(`  ${code} ${say(count)} times, first ${first}`)
+  for (const [code, { count, first }] of refused)
+    console.log(`  ${code} ${counted(say(count), 'time')}, first ${first}`)
   console.log('Nothing was posted. Existing tasks with the same taskNo were not checked.')
   return refusals === 0
 }
