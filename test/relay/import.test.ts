@@ -104,7 +104,7 @@ for (const [kind, open] of Object.entries(shops)) {
       t.match(told, /\n {2}would be accepted\n/)
       t.match(told, /\n {2}would be refused: 422 INVALID \/taskNo /)
       t.match(told, /9 rows checked with \d+ handlers: 3 would be accepted, 6 refused/)
-      t.match(told, /TASK_CONFLICT 1 times, first due: 409/)
+      t.match(told, /TASK_CONFLICT 1 time, first due: 409/)
       t.match(told, /NOT_JSON 2 times, first no json: 400 NOT_JSON \/messageBody/)
       t.same(await on.sql`select from task`, [], 'it posted nothing')
 

@@ -97,6 +97,18 @@ oneLine('a database that does not exist is said', [/check DATABASE_URL/, /"nowhe
 )
 
 oneLine(
+  'a user of PostgreSQL who may not read our tables is told what to do',
+  [/may not do this \(permission denied/, /the owner of the tables/],
+  async t => {
+    const { url, sql } = await testDb(t)
+    const role = `stranger_${process.pid}`
+    await sql.unsafe(`create role ${role} login password 'p'`)
+    t.teardown(() => sql.unsafe(`drop role ${role}`))
+    return withDatabase(Object.assign(new URL(url), { username: role, password: 'p' }))
+  }
+)
+
+oneLine(
   'a PostgreSQL that is too old is said',
   [/PostgreSQL .* is too old: Ackbox needs 14 or newer/],
   async t => {
@@ -215,7 +227,11 @@ t.test('migrate says of a DATABASE_URL just what start says', { buffered: true, 
     ['no URL at all', 'localhost/ackbox', /DATABASE_URL must be a URL that starts with postgres:\/\//],
     ['another database', 'mysql://a:hunter2@127.0.0.1/a', /DATABASE_URL must be a URL that starts/],
     ['nobody listens', `postgres://a@127.0.0.1:${await freePort()}/a`, /cannot be used \(.*ECONNREFUSED/],
-    ['no such database', (await testDb(t)).url.replace(/\/[^/]+$/, '/no-such-database'), /cannot be used/]
+    [
+      'no such database',
+      (await testDb(t)).url.replace(/\/[^/]+$/, '/no-such-database'),
+      /refuses the connection/
+    ]
   ]
   for (const [name, url, says] of wrong) {
     const env = { PATH: process.env['PATH'], DATABASE_URL: url }
