@@ -124,8 +124,8 @@ export function requireCode(caller: Caller, messageCode: string | undefined, poi
     throw new Problem('CODE_FORBIDDEN', '', { pointer })
 }
 
-/** Who has a share of what callers share: a key, by its name; an address without one. */
-export const ownerOf = ({ auth }: Pick<ApiDeps, 'auth'>, { caller, ip }: FastifyRequest): string =>
+/** By this, callers share limits: the name of the key; without keys, the address. */
+export const quotaKeyOf = ({ auth }: Pick<ApiDeps, 'auth'>, { caller, ip }: FastifyRequest): string =>
   auth && caller ? caller.name : addressGroup(ip)
 
 /** Takes a token of this key. The refusal, if there is none. */

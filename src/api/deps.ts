@@ -44,10 +44,10 @@ export interface ApiDeps {
   refusal: RefusalBy
   /** By taskNo, for known tasks. */
   contentHashes(taskNos: readonly string[]): Promise<ReadonlyMap<string, string>>
-  /** Resolves with the current state when the task has ended, at the timeout, or on abort. Each `owner` has a share of the places. */
+  /** Resolves with the current state when the task has ended, at the timeout, or on abort. Each `quotaKey` has a share of the places. */
   waitTask(
     taskNo: string,
-    owner: string,
+    quotaKey: string,
     timeoutMs: number,
     signal: AbortSignal,
     codes: readonly string[] | null

@@ -6,7 +6,7 @@ import { uuidv7 } from '../domain/ids.ts'
 import { dtmCode, dtmTaskNo, targetOf, wrongHeaders, type DtmBody, type DtmTargets } from '../handler/dtm.ts'
 import { Problem } from '../runtime/errors.ts'
 import type { TaskRequest } from '../delivery/accept.ts'
-import { callerOf, mayUse, ownerOf, type Caller } from './auth.ts'
+import { callerOf, mayUse, quotaKeyOf, type Caller } from './auth.ts'
 import { fit, readBody } from './body.ts'
 import { whileConnected } from './connections.ts'
 import type { ApiDeps } from './deps.ts'
@@ -253,7 +253,7 @@ async function isDone(
     for (const [at] of (steps ?? []).entries()) {
       const taskNo = dtmTaskNo(gid, String(at + 1).padStart(2, '0'))
       const leftMs = Math.max(0, until - performance.now())
-      const task = await deps.waitTask(taskNo, ownerOf(deps, request), leftMs, signal, caller.messageCodes)
+      const task = await deps.waitTask(taskNo, quotaKeyOf(deps, request), leftMs, signal, caller.messageCodes)
       if (task === 'busy' || task?.status !== 'HANDLED') return false
     }
     return true

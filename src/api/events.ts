@@ -1,5 +1,5 @@
 import { z } from 'zod'
-import { callerOf, ownerOf } from './auth.ts'
+import { callerOf, quotaKeyOf } from './auth.ts'
 import type { ApiDeps } from './deps.ts'
 import { taskNo } from './requests.ts'
 import { keyed, refusals } from './responses.ts'
@@ -50,7 +50,7 @@ export function eventRoutes(app: App, deps: ApiDeps): void {
       const { taskNo } = request.query
       const { raw } = reply
       const stop = deps.watchChanges({
-        owner: ownerOf(deps, request),
+        quotaKey: quotaKeyOf(deps, request),
         messageCodes: callerOf(request).messageCodes,
         ...defined({ taskNo }),
         tell: changes => write(`event: changed\ndata: ${JSON.stringify(changes)}\n\n`)

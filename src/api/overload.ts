@@ -1,6 +1,6 @@
 import { monitorEventLoopDelay } from 'node:perf_hooks'
 import type { FastifyRequest } from 'fastify'
-import { ownerOf } from './auth.ts'
+import { quotaKeyOf } from './auth.ts'
 import type { ApiDeps } from './deps.ts'
 import { Problem } from '../runtime/errors.ts'
 import { sharedRoom } from '../runtime/shared-room.ts'
@@ -39,7 +39,7 @@ export function bodyRoom(deps: Pick<ApiDeps, 'auth'>) {
     const bytes = isChunked ? bodyLimit : length
     // A longer body than the route takes is refused without being read.
     if (bytes <= smallBody || bytes > bodyLimit) return done()
-    const leave = room.take(ownerOf(deps, request), bytes)
+    const leave = room.take(quotaKeyOf(deps, request), bytes)
     if (!leave)
       return done(
         new Problem('OVERLOADED', 'too many large bodies are being read', { headers: { 'retry-after': '1' } })

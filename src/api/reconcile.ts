@@ -3,7 +3,7 @@ import { isTimeout } from '../db/batch.ts'
 import type { Question } from '../db/reconcile.ts'
 import { Problem } from '../runtime/errors.ts'
 import { seesDownstream } from './access.ts'
-import { callerOf, ownerOf, requireCode, type Caller } from './auth.ts'
+import { callerOf, quotaKeyOf, requireCode, type Caller } from './auth.ts'
 import { fit, readBody } from './body.ts'
 import type { ApiDeps } from './deps.ts'
 import { reconcileExamples } from './examples.ts'
@@ -49,7 +49,7 @@ export function reconcileRoutes(app: App, deps: ApiDeps): void {
       const question = questionOf(readBody(request.body, 'reconcile').value, caller)
       if (!seesDownstream(question.downstream, caller, deps.handlers))
         throw new Problem('DOWNSTREAM_NOT_FOUND')
-      const leave = room.take(ownerOf(deps, request))
+      const leave = room.take(quotaKeyOf(deps, request))
       if (!leave)
         throw new Problem('TOO_MANY_REQUESTS', 'too many comparisons are running', {
           headers: { 'retry-after': '1' }

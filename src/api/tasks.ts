@@ -5,7 +5,7 @@ import { codesFor } from './access.ts'
 import { whileConnected } from './connections.ts'
 import { acceptedTask } from './problem.ts'
 import { acceptBatch } from './batch.ts'
-import { callerOf, mayUse, ownerOf, type Caller } from './auth.ts'
+import { callerOf, mayUse, quotaKeyOf, type Caller } from './auth.ts'
 import type { ApiDeps } from './deps.ts'
 import { batchAnswer, keyed, refusals, tasksAnswer, unreadable } from './responses.ts'
 import { taskAnswer } from './task-answer.ts'
@@ -110,7 +110,7 @@ export function taskRoutes(app: App, deps: ApiDeps): void {
       const first = await visible(deps, caller, taskNo)
       if (wait === undefined || !isOpen(first)) return sendTask(request, reply, first)
       const task = await whileConnected(request, signal =>
-        deps.waitTask(taskNo, ownerOf(deps, request), timeout * 1000, signal, caller.messageCodes)
+        deps.waitTask(taskNo, quotaKeyOf(deps, request), timeout * 1000, signal, caller.messageCodes)
       )
       if (task === 'busy') throw new Problem('TOO_MANY_WAITERS', '', { headers: { 'retry-after': '1' } })
       // Removed in the meantime, or even posted again by another producer.

@@ -120,7 +120,7 @@ async function insert(sql: Sql, tasks: readonly NewTask[], more: ReturnType<Sql>
 export interface Done {
   now: Date
   created: string | null
-  waiting: string | null
+  unclaimed: string | null
   /** With an orderingKey only. */
   places?: string | null
 }
@@ -128,7 +128,7 @@ export interface Done {
 export const resultSelect = (sql: Sql, tasks: readonly NewTask[]) => sql`
     select now() as now,
       (select ${unlessAll(sql, tasks.length, sql`id::text`)} from stored) as created,
-      (select string_agg(task_id || downstream, ',') from stored_deliveries where phase <> 'IN_FLIGHT') as waiting${
+      (select string_agg(task_id || downstream, ',') from stored_deliveries where phase <> 'IN_FLIGHT') as unclaimed${
         hasKey(tasks) ? placesColumn(sql) : sql``
       }`
 
@@ -200,12 +200,12 @@ export const deliveriesOf = (tasks: readonly NewTask[]): DeliveryRow[] =>
 /** undefined: not stored by this statement. */
 export function insertedOf(done: Done, tasks: readonly NewTask[]): (InsertResult | undefined)[] {
   const created = setOf(done.created)
-  const waiting = setOf(done.waiting)
+  const unclaimed = setOf(done.unclaimed)
   const places = placesOf(done.places)
   return tasks.map(task => {
     if (created && !created.has(task.id)) return undefined
     const inFlight = task.deliveries.flatMap(({ downstream, skipped }, at) =>
-      skipped || waiting?.has(task.id + downstream) ? [] : [at]
+      skipped || unclaimed?.has(task.id + downstream) ? [] : [at]
     )
     if (!task.orderingKey) return { kind: 'created', at: done.now, inFlight }
     const ofKey = task.deliveries.map(({ downstream }) => places.get(task.id + downstream))

@@ -7,15 +7,15 @@ import { sharedRoom } from '../runtime/shared-room.ts'
 export interface LongPolls {
   /**
    * Resolves when the task has ended (or does not exist), at the timeout, or when the signal aborts. 'busy': too many callers
-   * wait, in total or of this owner.
+   * wait, in total or of this caller.
    */
-  wait(taskNo: string, owner: string, timeoutMs: number, signal: AbortSignal): Promise<'busy' | undefined>
+  wait(taskNo: string, quotaKey: string, timeoutMs: number, signal: AbortSignal): Promise<'busy' | undefined>
   /** Ends the waits of all callers. */
   stop(): void
 }
 
 const lookMs = 200
-/** The total limit; 1,000 for one owner if it is alone. */
+/** The total limit; 1,000 for one caller if it is alone. */
 const most = 2_000
 
 interface LongPoll {
@@ -63,8 +63,8 @@ export function longPolls({ sql, log }: { sql: Sql; log: Logger }): LongPolls {
   }
 
   return {
-    async wait(taskNo, owner, timeoutMs, signal) {
-      const leave = places.take(owner)
+    async wait(taskNo, quotaKey, timeoutMs, signal) {
+      const leave = places.take(quotaKey)
       if (!leave) return 'busy'
       try {
         if (ended() || signal.aborted) return

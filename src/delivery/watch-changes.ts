@@ -11,17 +11,17 @@ export type Change =
 
 export interface ChangeWatcher {
   /** The caller. Places are shared between callers. */
-  owner: string
+  quotaKey: string
   /** Only changes of these messageCodes. Null: of all. */
   messageCodes: readonly string[] | null
   taskNo?: string
   tell: (changes: Change[]) => void
 }
 
-/** Returns the function that ends it. 'busy': there are too many watchers, in total or of this owner. */
+/** Returns the function that ends it. 'busy': there are too many watchers, in total or of this caller. */
 type WatchChanges = (watcher: ChangeWatcher) => (() => void) | 'busy'
 
-/** The total limit; 100 for one owner if it is alone. */
+/** The total limit; 100 for one caller if it is alone. */
 const mostWatchers = 200
 const lookMs = 1_000
 
@@ -89,7 +89,7 @@ export function watchChanges({ sql, log }: { sql: Sql; log: Logger }): WatchChan
   }
 
   return watcher => {
-    const leave = places.take(watcher.owner)
+    const leave = places.take(watcher.quotaKey)
     if (!leave) return 'busy'
     watchers.add(watcher)
     unseen.add(watcher)

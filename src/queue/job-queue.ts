@@ -22,8 +22,8 @@ interface JobQueueOptions {
 }
 
 export interface JobQueue extends SharedQueue {
-  /** Deliveries waiting in the queue, as far as this process knows. */
-  waiting(downstream: string): number
+  /** Deliveries in the queue, as far as this process knows. */
+  queued(downstream: string): number
   /** Called by workers of this process for deliveries that left the queue, so that their room is free at once. */
   taken(downstream: string, deliveries: number): void
   /** Called for each delivery that starts in time. The pace is measured by it. */
@@ -182,7 +182,7 @@ export function openJobQueue({
       taken: window.taken,
       started: window.started,
       bypassed: window.bypassed,
-      waiting: () => window.waiting() + underWay(),
+      queued: () => window.waiting() + underWay(),
       room: () =>
         away || stopping.signal.aborted
           ? 0
@@ -233,7 +233,7 @@ export function openJobQueue({
       return results.length === 1 ? (results[0] ?? []) : results.flat()
     },
     room: name => lanes.get(name)?.room() ?? 0,
-    waiting: name => lanes.get(name)?.waiting() ?? 0,
+    queued: name => lanes.get(name)?.queued() ?? 0,
     isAway: name => lanes.get(name)?.isAway() ?? false,
     taken: (name, deliveries) => lanes.get(name)?.taken(deliveries),
     started: name => lanes.get(name)?.started(),

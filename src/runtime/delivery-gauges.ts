@@ -81,7 +81,7 @@ export function deliveryGauges(registers: Registry[], names: ReadonlySet<string>
         awaitingNow.set({ downstream }, awaitingReceipt)
       }
     },
-    waiting(downstream: string, deliveries: number) {
+    queued(downstream: string, deliveries: number) {
       waiting.set({ downstream }, deliveries)
     },
     oldestDue(downstream: string, ageMs: number) {

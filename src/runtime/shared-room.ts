@@ -1,26 +1,26 @@
 /** Room that callers share. */
 export interface SharedRoom {
-  /** Takes `amount` of it. Returns the function that gives it back, or undefined if there is too little for this owner. */
-  take(owner: string, amount?: number): (() => void) | undefined
+  /** Takes `amount` of it. Returns the function that gives it back, or undefined if there is too little for this caller. */
+  take(quotaKey: string, amount?: number): (() => void) | undefined
 }
 
-/** One owner may have as much as is still free: half of the room if it is alone, so there is always some for another owner. */
+/** One caller may have as much as is still free: half of the room if it is alone, so there is always some for another caller. */
 export function sharedRoom(most: number): SharedRoom {
-  const byOwner = new Map<string, number>()
+  const byKey = new Map<string, number>()
   let taken = 0
-  const change = (owner: string, amount: number): void => {
+  const change = (quotaKey: string, amount: number): void => {
     taken += amount
-    const own = (byOwner.get(owner) ?? 0) + amount
-    if (own > 0) byOwner.set(owner, own)
-    else byOwner.delete(owner)
+    const own = (byKey.get(quotaKey) ?? 0) + amount
+    if (own > 0) byKey.set(quotaKey, own)
+    else byKey.delete(quotaKey)
   }
   return {
-    take(owner, amount = 1) {
-      if ((byOwner.get(owner) ?? 0) + amount > most - taken) return undefined
-      change(owner, amount)
+    take(quotaKey, amount = 1) {
+      if ((byKey.get(quotaKey) ?? 0) + amount > most - taken) return undefined
+      change(quotaKey, amount)
       let isGiven = false
       return () => {
-        if (!isGiven) change(owner, -amount)
+        if (!isGiven) change(quotaKey, -amount)
         isGiven = true
       }
     }

@@ -69,9 +69,9 @@ export function apiCalls(options: ApiCallsOptions): ApiDeps {
       return withWaitingFor(explaining, await readTask(reads, taskNo, codes), codes)
     },
     contentHashes: taskNos => findHashes(sql, taskNos),
-    async waitTask(taskNo, owner, timeoutMs, signal, codes) {
+    async waitTask(taskNo, quotaKey, timeoutMs, signal, codes) {
       return (
-        (await longPolls.wait(taskNo, owner, timeoutMs, signal)) ??
+        (await longPolls.wait(taskNo, quotaKey, timeoutMs, signal)) ??
         withWaitingFor(explaining, await readTask(reads, taskNo, codes), codes)
       )
     },

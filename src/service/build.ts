@@ -103,7 +103,7 @@ export async function buildService(options: ServiceOptions): Promise<Service> {
     metrics.heldKeys,
     (name, ageMs) => {
       metrics.oldestDue(name, ageMs)
-      metrics.waiting(name, jobQueue.waiting(name))
+      metrics.queued(name, jobQueue.queued(name))
     },
     { node, onLimits: limits.follow, onNodes: metrics.nodes }
   )
@@ -202,7 +202,7 @@ export async function buildService(options: ServiceOptions): Promise<Service> {
     cancelled,
     longPolls: polls,
     guard,
-    queued: name => jobQueue.waiting(name),
+    queued: name => jobQueue.queued(name),
     queueUp: () => backend.up(),
     draining: () => draining,
     metrics

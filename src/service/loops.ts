@@ -65,7 +65,7 @@ const checkMs = 1_000
 const bulkMs = 1_000
 const countMs = 15_000
 /** The time between two sweeps of open alarms whose cause is over. */
-const sweepMs = 60_000
+const alarmSweepMs = 60_000
 const statisticsMs = 10_000
 const removalMs = 600_000
 const sweepBatch = 1_000
@@ -181,7 +181,7 @@ export async function startLoops(options: LoopsOptions): Promise<{
     sleep(forgetMs, signal).then(() =>
       repeat(forgetMs, () => forgetChannels({ sql, log }, channels), failed('alarm'), signal)
     ),
-    repeat(sweepMs, alarmSweep(options), failed('alarm'), signal),
+    repeat(alarmSweepMs, alarmSweep(options), failed('alarm'), signal),
     repeat(sentMs, sweepSent(options), failed('alarm'), signal),
     repeat(retentionMs, retention(options), failed('retention'), signal)
   )
@@ -194,7 +194,7 @@ function alarmSweep({ sql }: LoopsOptions): () => Promise<number> {
   return async () => {
     const { next } = await sweepAlarms(sql, sweepBatch, after)
     after = next
-    return next === null ? sweepMs : 100
+    return next === null ? alarmSweepMs : 100
   }
 }
 

@@ -17,7 +17,7 @@ t.test(
       const told: Change[] = []
       t.teardown(
         watching({
-          owner: 'a',
+          quotaKey: 'a',
           messageCodes: null,
           taskNo,
           tell: changes => told.push(...changes)
@@ -44,9 +44,9 @@ t.test('one caller has half of the places at most, and there is always one for a
   const watching = watchChanges({ sql, log: { debug() {} } as unknown as Logger })
   const ends: (() => void)[] = []
   t.teardown(() => ends.forEach(end => end()))
-  const fill = (owner: string) => {
+  const fill = (quotaKey: string) => {
     for (let n = 0; ; n++) {
-      const end = watching({ owner, messageCodes: null, tell: () => {} })
+      const end = watching({ quotaKey, messageCodes: null, tell: () => {} })
       if (end === 'busy') return n
       ends.push(end)
     }

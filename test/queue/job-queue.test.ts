@@ -214,10 +214,10 @@ t.test('a job that arrives after it was given up fills the window, and nobody he
   const jobQueue = openTestQueue(t, backend, [downstream('shop')])
   t.same(await jobQueue.add(queuedDeliveries('shop', 7)), queuedDeliveries('shop', 7))
   await until('the ping', () => jobQueue.room('shop') > 0)
-  t.equal(jobQueue.waiting('shop'), 0)
+  t.equal(jobQueue.queued('shop'), 0)
   fake.flights[0]?.land()
   await tick()
-  t.equal(jobQueue.waiting('shop'), 7)
+  t.equal(jobQueue.queued('shop'), 7)
 })
 
 t.test('what is being added takes up room already', async t => {
@@ -231,7 +231,7 @@ t.test('what is being added takes up room already', async t => {
   await Promise.all(answers)
   t.equal(jobQueue.room('shop'), 60)
   jobQueue.taken('shop', 40)
-  t.equal(jobQueue.waiting('shop'), 0, 'the workers of this process give it back at once')
+  t.equal(jobQueue.queued('shop'), 0, 'the workers of this process give it back at once')
   t.equal(jobQueue.room('shop'), 100)
   for (let i = 0; i < 40; i++) jobQueue.started('shop')
   t.equal(jobQueue.room('shop'), 200, 'and forty a second need two hundred for a quarter of a lease')

@@ -10,7 +10,7 @@ t.test('what happened is counted under the words of the glossary', async t => {
   metrics.moved('retry', false)
   metrics.moved('retry', true, 0)
   metrics.started('warehouse', 40)
-  metrics.waiting('warehouse', 7)
+  metrics.queued('warehouse', 7)
   metrics.oldestDue('warehouse', 1_500)
   const text = await metrics.render()
   for (const line of [
