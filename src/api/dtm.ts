@@ -176,7 +176,8 @@ function requestOf(
     body,
     // Only the steps. The settings of the check and the delay may be set by only one of the two calls.
     contentHash: hash('sha256', JSON.stringify([gid, branches, rest.length > 0 && inSequence]), 'base64url'),
-    start: delayOf(message),
+    startAt: null,
+    delayMs: delayOf(message),
     deliverBefore: null,
     needCallback: null,
     retryTimes: null,
@@ -199,7 +200,7 @@ function codeOf(address: string, targets: DtmTargets, caller: Caller | null, at:
 }
 
 /** The delay in `custom_data`, which is a text of JSON. */
-function delayOf({ custom_data: data }: Message): { delayMs: number } | null {
+function delayOf({ custom_data: data }: Message): number | null {
   if (!isSet(data)) return null
   let value: unknown
   try {
@@ -208,7 +209,7 @@ function delayOf({ custom_data: data }: Message): { delayMs: number } | null {
     throw refusal('custom_data', 'must be the text of a JSON object')
   }
   const { delay } = fit(delaySchema, value, '/custom_data')
-  return delay ? { delayMs: delay * 1000 } : null
+  return delay ? delay * 1000 : null
 }
 
 async function prepare(deps: ApiDeps, message: Message, request: TaskRequest): Promise<void> {
@@ -227,11 +228,11 @@ async function prepare(deps: ApiDeps, message: Message, request: TaskRequest): P
 }
 
 async function submit(deps: ApiDeps, caller: Caller, request: TaskRequest): Promise<void> {
-  const { taskNo, start } = request
+  const { taskNo, delayMs } = request
   const { status } = await acceptStep(deps, request)
   if (status === 'CANCELLED') throw new Problem('TASK_ROLLED_BACK')
   if (status !== 'PREPARED') return
-  ended(await deps.commit(taskNo, caller, start && 'delayMs' in start ? start.delayMs : null))
+  ended(await deps.commit(taskNo, caller, delayMs))
 }
 
 async function acceptStep(deps: ApiDeps, request: TaskRequest) {

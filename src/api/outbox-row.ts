@@ -65,12 +65,12 @@ function checkedRow(row: OutboxRow, known: Pick<RequestContext, 'handlers' | 're
     now: row.createdAt
   }
   const { taskRequest, ifNew } = readTaskRequest({ value: envelope, read, index: 0, pointer: '' }, context)
-  const { start } = taskRequest
+  const { delayMs } = taskRequest
   return {
     taskRequest:
-      start && 'delayMs' in start
-        ? { ...taskRequest, start: { at: new Date(row.createdAt.getTime() + start.delayMs) } }
-        : taskRequest,
+      delayMs === null
+        ? taskRequest
+        : { ...taskRequest, startAt: new Date(row.createdAt.getTime() + delayMs), delayMs: null },
     ifNew
   }
 }

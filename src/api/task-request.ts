@@ -57,7 +57,8 @@ export function readTaskRequest(posted: PostedTask, context: RequestContext): Ch
       messageBody: text,
       body: task.messageBody,
       contentHash: contentHash(task, text),
-      start: startOf(task),
+      startAt: task.deliverStartTime === undefined ? null : instant(task.deliverStartTime),
+      delayMs: task.delay ?? null,
       deliverBefore: task.deliverBefore === undefined ? null : instant(task.deliverBefore),
       needCallback: task.needCallback ?? null,
       retryTimes: task.retryTimes ?? null,
@@ -92,12 +93,6 @@ export function countRefused(
 
 const checkAfterMs = 35_000
 const noneUnfit: ReadonlySet<string> = new Set()
-
-function startOf({ deliverStartTime, delay }: TaskBody): TaskRequest['start'] {
-  const at = deliverStartTime === undefined ? null : instant(deliverStartTime)
-  if (at) return { at }
-  return delay === undefined ? null : { delayMs: delay }
-}
 
 const bizOf = ({ bizType, bizKey, uniqueBiz }: TaskBody): NonNullable<TaskRequest['biz']> | null =>
   bizType === undefined || bizKey === undefined

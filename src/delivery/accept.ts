@@ -22,12 +22,8 @@ import { orUnavailable } from './unavailable.ts'
 import { writePrepared, writeTasks, type WriteTasksDeps } from './write-tasks.ts'
 
 /** A posted task, checked except by the handler's schema. `body` is the parsed `messageBody`. */
-export interface TaskRequest extends Omit<
-  NewTask,
-  'id' | 'startAt' | 'delayMs' | 'committed' | 'deliveries' | 'steps'
-> {
+export interface TaskRequest extends Omit<NewTask, 'id' | 'committed' | 'deliveries' | 'steps'> {
   body: unknown
-  start: { at: Date } | { delayMs: number } | null
 }
 
 export type AcceptResult =
@@ -183,8 +179,8 @@ export function newTaskOf(
     sceneType: request.sceneType,
     messageBody: request.messageBody,
     contentHash: request.contentHash,
-    startAt: request.start && 'at' in request.start ? request.start.at : null,
-    delayMs: request.start && 'delayMs' in request.start ? request.start.delayMs : null,
+    startAt: request.startAt,
+    delayMs: request.delayMs,
     deliverBefore: request.deliverBefore,
     needCallback: request.needCallback,
     retryTimes: request.retryTimes,

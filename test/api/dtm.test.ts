@@ -135,7 +135,7 @@ t.test('times: the first question, the interval, the delay', async t => {
   t.match(asked[0], {
     prepared: { checkAfterMs: 7_000 },
     body: { askEveryMs: 3_000 },
-    start: { delayMs: 60_000 }
+    delayMs: 60_000
   })
   const bare = await say('submit')
   t.equal(bare.status, 200, 'times are no part of what a message is')

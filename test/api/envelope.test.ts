@@ -216,7 +216,7 @@ t.test('everything a producer said reaches the service as it was said', async t 
       sceneType: 'vip',
       messageBody: '{"n": 1.0, "big": 9007199254740993}',
       body: { n: 1 },
-      start: { at: new Date('2025-12-31T22:00:00.001Z') },
+      startAt: new Date('2025-12-31T22:00:00.001Z'),
       needCallback: false,
       retryTimes: 3,
       extend: '{"a":1}',

@@ -124,11 +124,7 @@ t.test('what the POST answers is what a GET reads right after it', async t => {
     downstreams: { audit: { when: () => false }, points: {}, warehouse: {} }
   })
   queue.mode = 'hold'
-  for (const more of [
-    {},
-    { start: { delayMs: 60_000 } },
-    { retryTimes: 3, extend: '{"a": 1}', needCallback: true }
-  ]) {
+  for (const more of [{}, { delayMs: 60_000 }, { retryTimes: 3, extend: '{"a": 1}', needCallback: true }]) {
     const one = taskRequest(more)
     const answer = await accept(one)
     const { messageBody, ...stored } = await read(one.taskNo)
@@ -151,7 +147,7 @@ t.test('the limit a producer asks for is no counter: a task asking for 10 is del
 t.test('a delivery that waits for its start is not sent, and not early by the database’s clock', async t => {
   const { post, delivery, dispatch, downstream, later, sql } = await setup(t)
   const [{ now }] = await sql<[{ now: Date }]>`select now() as now`
-  const taskNo = await post({ start: { at: new Date(now.getTime() + 60_000) } })
+  const taskNo = await post({ startAt: new Date(now.getTime() + 60_000) })
   t.match(await delivery(taskNo), { phase: 'WAITING', attempt: 0 })
   await dispatch()
   await later('58 s')
@@ -170,7 +166,7 @@ t.test(
     const real = Date.now
     t.teardown(() => (Date.now = real))
     Date.now = () => real() + 3_600_000
-    const taskNo = await post({ start: { delayMs: 1_800_000 } })
+    const taskNo = await post({ delayMs: 1_800_000 })
     await dispatch()
     Date.now = real
     t.equal(downstream.requests.length, 0)
@@ -190,7 +186,7 @@ t.test('a step of this host’s clock changes nothing of what the time is', asyn
 
 t.test('a start time that has passed is due at once', async t => {
   const { post, quiet, delivery } = await setup(t)
-  const taskNo = await post({ start: { at: new Date(Date.now() - 60_000) } })
+  const taskNo = await post({ startAt: new Date(Date.now() - 60_000) })
   await quiet()
   t.match(await delivery(taskNo), { status: 'HANDLED' })
 })

@@ -192,7 +192,7 @@ t.test('let go before its start time it waits for that, and not one moment less'
   const first = await post()
   const [{ now }] = await sql<[{ now: Date }]>`select now() as now`
   const start = new Date(now.getTime() + 60_000)
-  const second = await post({ ...after(first), start: { at: start } })
+  const second = await post({ ...after(first), startAt: start })
   await quiet()
   const { phase, nextActionAt = '' } = await delivery(second)
   t.equal(phase, 'WAITING')

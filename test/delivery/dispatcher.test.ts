@@ -269,7 +269,7 @@ t.test('the immediate send and three sweepers never send the same attempt twice'
   const [first] = stories
   const dispatchers = stories.map(story => story.dispatching())
   const batches = Array.from({ length: 20 }, (_, at) =>
-    Array.from({ length: 50 }, (_, n) => taskRequest(n % 2 ? { start: { delayMs: at * 10 } } : {}))
+    Array.from({ length: 50 }, (_, n) => taskRequest(n % 2 ? { delayMs: at * 10 } : {}))
   )
   await Promise.all(batches.map((batch, at) => stories[at % 3]!.accept.many(batch)))
   for (const { wake } of dispatchers) wake()
@@ -306,7 +306,7 @@ t.test('after an outage of its own a dispatcher waits 2 s before it calls leases
 t.test('a due delivery is found by the timer of the next due time, long before the next sweep', async t => {
   const { post, dispatching, downstream } = await setup(t, { sweepMs: 60_000 })
   const { wake } = dispatching()
-  await post({ start: { delayMs: 300 } })
+  await post({ delayMs: 300 })
   wake()
   const began = stopwatch(t)
   await downstream.received(1)

@@ -206,7 +206,7 @@ t.test(
     const taskNo = await post({ retryTimes: 2 })
     await quiet()
     downstream.next(failed)
-    const orphan = await post({ retryTimes: 2, start: { delayMs: 1 } })
+    const orphan = await post({ retryTimes: 2, delayMs: 1 })
     handlers.clear()
     await later('1 s')
     const waits: number[] = []

@@ -89,9 +89,9 @@ t.test('what was never prepared, or never posted, cannot be ended', async t => {
 
 t.test('a delay counts from the commit, and a start time that has passed meanwhile is now', async t => {
   const { story, half } = await halfStory(t, nobody)
-  const delayed = await half.prepare({ start: { delayMs: 60_000 } })
+  const delayed = await half.prepare({ delayMs: 60_000 })
   t.notOk((await story.read(delayed)).deliverStartTime, 'nobody knows its start before the commit')
-  const passed = await half.prepare({ start: { at: new Date(Date.now() - 1) } })
+  const passed = await half.prepare({ startAt: new Date(Date.now() - 1) })
   await story.later('5 minutes')
   const late = await half.commit(delayed)
   await half.commit(passed)

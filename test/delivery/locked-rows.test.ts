@@ -22,7 +22,7 @@ t.test('a delivery with a locked row keeps no dispatcher from its work, and is r
   queue.mode = 'deliver'
   const { wake } = dispatching()
   await until('the other one is rescued', async () => (await delivery(lost)).status === 'HANDLED')
-  const scheduled = await post({ start: { delayMs: 300 } })
+  const scheduled = await post({ delayMs: 300 })
   wake()
   await until('a start is not missed', async () => (await delivery(scheduled)).status === 'HANDLED')
   t.match(await delivery(locked), { phase: 'IN_FLIGHT', attempt: 1 })
@@ -57,7 +57,7 @@ t.test('a row that is locked after a dispatcher has found it keeps it from nothi
   }
   const { wake } = dispatching()
   await until('it is found', () => free !== undefined)
-  const scheduled = await post({ start: { delayMs: 300 } })
+  const scheduled = await post({ delayMs: 300 })
   wake()
   await until('a start is not missed', async () => (await delivery(scheduled)).status === 'HANDLED')
   t.match(await delivery(taskNo), { phase: 'IN_FLIGHT', attempt: 1 })
@@ -75,7 +75,7 @@ t.test('a lost delivery that cannot be written keeps no other from being rescued
   queue.mode = 'deliver'
   const { wake } = dispatching()
   await until('the other one is rescued', async () => (await delivery(lost)).status === 'HANDLED')
-  const scheduled = await post({ start: { delayMs: 300 } })
+  const scheduled = await post({ delayMs: 300 })
   wake()
   await until('a start is not missed', async () => (await delivery(scheduled)).status === 'HANDLED')
   t.match(logged('rescue.failed')[0], { taskNo: bad, downstream: 'warehouse', err: { code: '23514' } })

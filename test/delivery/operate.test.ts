@@ -59,9 +59,9 @@ t.test('neither a start in the future nor a task that waits for another can be p
   const story = await setup(t)
   const { post, quiet, dispatch, delivery, downstream } = story
   const { push, acts } = hands(story)
-  const later = await post({ start: { delayMs: 3_600_000 } })
+  const later = await post({ delayMs: 3_600_000 })
   t.equal(await push(later), 'early')
-  const first = await post({ start: { delayMs: 3_600_000 } })
+  const first = await post({ delayMs: 3_600_000 })
   const second = await post({ after: { taskNos: [first], codes: null } })
   t.equal(await push(second), 'blocked')
   await quiet()

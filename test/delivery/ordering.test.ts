@@ -324,7 +324,7 @@ t.test('a HANDLED one that is sent again by force goes out of order', async t =>
 t.test('a start time, a pause, and a backoff of the head hold those behind it', async t => {
   const story = await setup(t)
   const { accept, quiet, downstream, later, dispatch, read, sql, around } = story
-  await accept(taskRequest({ taskNo: 'a', start: { delayMs: 60_000 }, ...k }))
+  await accept(taskRequest({ taskNo: 'a', delayMs: 60_000, ...k }))
   await accept(taskRequest({ taskNo: 'b', ...k }))
   await dispatch()
   t.same(sent(story), [])
@@ -337,7 +337,7 @@ t.test('a start time, a pause, and a backoff of the head hold those behind it', 
   await sql`insert into downstream (name, paused_at) values ('warehouse', now())`
   await around.refresh()
   const start = new Date(Date.now() + 120_000)
-  await accept(taskRequest({ taskNo: 'c', start: { at: start }, ...k }))
+  await accept(taskRequest({ taskNo: 'c', startAt: start, ...k }))
   await later('11 s')
   await dispatch()
   t.same(sent(story), ['a'], 'paused')

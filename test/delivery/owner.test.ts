@@ -86,7 +86,7 @@ t.test('and so is what it claimed as a dispatcher, and what it let go as the nex
     downstream: { needCallback: true, limit: { concurrency: 50, timeoutMs: 60_000 } }
   })
   const [first, second] = [await post({ orderingKey: 'k' }), await post({ orderingKey: 'k' })]
-  const due = await post({ start: { delayMs: 60_000 } })
+  const due = await post({ delayMs: 60_000 })
   await quiet()
   queue.mode = 'lose'
   await receive({ taskNo: first })

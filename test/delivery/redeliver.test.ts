@@ -76,7 +76,7 @@ t.test('one that was never tried still waits for its start time; one that was tr
   queue.mode = 'hold'
   const first = await post()
   const start = new Date(Date.now() + 3_600_000)
-  const taskNo = await post({ after: { taskNos: [first], codes: null }, start: { at: start }, retryTimes: 1 })
+  const taskNo = await post({ after: { taskNos: [first], codes: null }, startAt: start, retryTimes: 1 })
   await remove(first)
   await quiet()
   queue.mode = 'deliver'

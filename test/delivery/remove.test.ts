@@ -9,7 +9,7 @@ import { setup } from '../support/setup.ts'
 
 t.test('a deleted task is not sent any more; nothing is left to stop the second time', async t => {
   const { post, remove, dispatch, later, downstream, read } = await setup(t)
-  const taskNo = await post({ start: { delayMs: 60_000 } })
+  const taskNo = await post({ delayMs: 60_000 })
   t.match(await remove(taskNo), { status: 'DELETED', deliveries: [{ status: 'DELETED', reason: 'DELETED' }] })
   await later('2 minutes')
   await dispatch()

@@ -58,7 +58,7 @@ t.test('after that time it is sent no more: FAILED, EXPIRED, with an alarm', asy
 t.test('the time begins with the first claim, however long a task has waited for its start', async t => {
   const { post, downstream, quiet, later, dispatch, delivery } = await setup(t)
   downstream.next(failed)
-  const taskNo = await post({ start: { at: new Date(Date.now() + 40 * days) } })
+  const taskNo = await post({ startAt: new Date(Date.now() + 40 * days) })
   await quiet()
   await later('41 d')
   const claimed = Date.now()

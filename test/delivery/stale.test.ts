@@ -105,7 +105,7 @@ t.test('a deliverBefore that had passed before a forced redelivery does not end 
   await accept(
     taskRequest({
       taskNo: 'a',
-      start: { delayMs: 3_600_000 },
+      delayMs: 3_600_000,
       deliverBefore: new Date(Date.now() + 7_200_000)
     })
   )

@@ -18,10 +18,6 @@ export const newDelivery = (more: Partial<NewDelivery> = {}): NewDelivery => ({
 /** A task as `insertTasks` takes it, with one delivery. */
 export function newTask(more: Partial<NewTask> = {}): NewTask {
   const id = more.id ?? uuidv7()
-  const {
-    body: _,
-    start: __,
-    ...request
-  } = taskRequest({ taskNo: `no:${id}`, messageBody: '{}', contentHash: 'hash' })
-  return { ...request, id, startAt: null, delayMs: null, deliveries: [newDelivery()], ...more }
+  const { body: _, ...request } = taskRequest({ taskNo: `no:${id}`, messageBody: '{}', contentHash: 'hash' })
+  return { ...request, id, deliveries: [newDelivery()], ...more }
 }
