@@ -33,7 +33,7 @@ export interface LoadedDelivery {
 export async function loadDeliveries(
   sql: Sql,
   downstream: string,
-  queued: readonly (readonly [taskId: string, attempt: number])[],
+  claims: readonly Pick<Claim, 'taskId' | 'attempt'>[],
   owner: number | null
 ): Promise<LoadedDelivery[]> {
   // `offset 0` keeps each look-up separate. With plain joins PostgreSQL read a young table, whose size it did not know, as a
@@ -41,7 +41,7 @@ export async function loadDeliveries(
   const rows = await sql<(TaskRow & LoadedColumns & { lease_left_ms: number })[]>`
     with h as materialized (
       select * from unnest(
-        ${plainArray(queued.map(([taskId]) => taskId))}::uuid[], ${plainArray(queued.map(([, attempt]) => attempt))}::int[]
+        ${plainArray(claims.map(one => one.taskId))}::uuid[], ${plainArray(claims.map(one => one.attempt))}::int[]
       ) as h (task_id, attempt)
       order by task_id
     ), others as materialized (
@@ -83,7 +83,7 @@ export async function loadDeliveries(
 export async function extendLeases(
   sql: Sql,
   downstream: string,
-  claims: readonly Claim[],
+  claims: readonly Pick<Claim, 'taskId' | 'attempt'>[],
   { owner, leaseMs }: { owner: number; leaseMs: number }
 ): Promise<Set<string>> {
   const rows = await sql<{ task_id: string }[]>`

@@ -68,12 +68,7 @@ export async function readClaims(
   // Measured before the SELECT: otherwise its duration would be missing from every lease.
   const leasedFrom = performance.now()
   failpoint('execute.before_read')
-  const rows = await loadDeliveries(
-    sql,
-    downstream,
-    claims.map(({ taskId, attempt }) => [taskId, attempt] as const),
-    owner
-  )
+  const rows = await loadDeliveries(sql, downstream, claims, owner)
   return rows.map(delivery => ({ delivery, leasedFrom, isOwnClaim: false }))
 }
 
@@ -91,7 +86,7 @@ async function inTime(
   const short = read.filter(({ delivery }) => delivery.leaseLeftMs < timeoutMs / 2 + leaseSafetyMs)
   if (short.length === 0) return read
   const from = performance.now()
-  const claims = short.map(({ delivery: { task, attempt } }) => ({ taskId: task.id, downstream, attempt }))
+  const claims = short.map(({ delivery: { task, attempt } }) => ({ taskId: task.id, attempt }))
   const extended = await extendLeases(sql, downstream, claims, { owner, leaseMs }).catch(() => none)
   return read.map(one =>
     extended.has(one.delivery.task.id)

@@ -128,14 +128,14 @@ const hot: { [name: string]: (sql: Sql, known: Known) => Promise<unknown> } = {
     loadDeliveries(
       sql,
       'warehouse',
-      inFlight.map(id => [id, 1] as const),
+      inFlight.map(id => ({ taskId: id, attempt: 1 })),
       null
     ),
   takeOver: (sql, { taken }) =>
     loadDeliveries(
       sql,
       'warehouse',
-      taken.map(id => [id, 1] as const),
+      taken.map(id => ({ taskId: id, attempt: 1 })),
       7
     ),
   findReceiving: (sql, { taskNos }) =>
