@@ -20,6 +20,7 @@ export const help = `${commandLine('tasks VERB [options]')}    lists and changes
   settle TASKNO STATUS       ends deliveries that are open or FAILED, without sending. STATUS is HANDLED or DELETED
   redeliver TASKNO           sends FAILED deliveries again
   redeliver --all            sends all FAILED deliveries that match the filters again, and shows the progress
+  follow OPERATION           shows the progress of a redelivery of --all until it ends
   stop OPERATION             stops a redelivery of --all
 
 Filters of list and redeliver --all:
@@ -155,15 +156,21 @@ async function perform(
         )
       const begun = await ask<Operation>('POST', '/tasks/redeliver', { filter })
       console.error(
-        `Operation ${begun.id}: ${begun.matched} match. Ctrl-C leaves it running; ${commandLine(`tasks stop ${begun.id}`)} stops it`
+        `Operation ${begun.id}: ${begun.matched} match. Ctrl-C leaves it running; ${commandLine(`tasks follow ${begun.id}`)} shows it again, ${commandLine(`tasks stop ${begun.id}`)} stops it`
       )
       const ended = await follow(ask, begun).catch((err: unknown) => {
         if (err instanceof CallError)
           console.error(
-            `Operation ${begun.id} goes on all the same: GET /operations/${begun.id} shows its progress`
+            `Operation ${begun.id} goes on all the same: ${commandLine(`tasks follow ${begun.id}`)} shows its progress`
           )
         throw err
       })
+      if (ended.state !== 'DONE') process.exitCode = 1
+      return print(ended, showOperation)
+    }
+    case 'follow': {
+      const now = await ask<Operation>('GET', `/operations/${encodeURIComponent(first)}`)
+      const ended = await follow(ask, now)
       if (ended.state !== 'DONE') process.exitCode = 1
       return print(ended, showOperation)
     }

@@ -57,7 +57,8 @@ t.test(
       [/^Missing TASKNO\n/, 'redeliver'],
       [/^Missing STATUS\n/, 'settle', 'order-1'],
       [/^Missing reason: /, 'settle', 'order-1', 'HANDLED'],
-      [/^Missing OPERATION\n/, 'stop']
+      [/^Missing OPERATION\n/, 'stop'],
+      [/^Missing OPERATION\n/, 'follow']
     ]
     for (const [said, ...args] of refused)
       t.match(await tasks(nobody, ...args), { code: 1, out: '', err: said }, args.join(' '))
@@ -222,7 +223,7 @@ t.test(
     answers = [refused]
     t.match(await tasks(url, 'redeliver', '--all', '--code', 'order.paid'), {
       code: 1,
-      err: /Operation op-1 goes on all the same: GET \/operations\/op-1[^]*UNAUTHORIZED/
+      err: /Operation op-1 goes on all the same: .* follow op-1 shows its progress[^]*UNAUTHORIZED/
     })
 
     const running: [number, object] = [200, { ...operation, state: 'RUNNING' }]
@@ -238,5 +239,7 @@ t.test(
       code: 1,
       err: `stops it\n${line}\nOperation op-1 goes on all the same`
     })
+    answers = [running, running, [200, { ...operation, state: 'STOPPED' }]]
+    t.match(await tasks(url, 'follow', 'op-1'), { code: 1, err: '', out: /^Operation op-1 is STOPPED/ })
   }
 )

@@ -52,7 +52,7 @@ const filters: readonly Option[] = [
 ]
 const everywhere: readonly Option[] = ['json', 'url', 'key', 'key-file']
 
-const verbs = ['list', 'show', 'push', 'settle', 'redeliver', 'stop'] as const
+const verbs = ['list', 'show', 'push', 'settle', 'redeliver', 'follow', 'stop'] as const
 export type Verb = (typeof verbs)[number]
 
 const taken: Record<Verb | 'redeliver --all', CommandUsage & { options: readonly Option[] }> = {
@@ -62,6 +62,7 @@ const taken: Record<Verb | 'redeliver --all', CommandUsage & { options: readonly
   settle: { words: ['TASKNO', 'STATUS'], options: ['downstream', 'reason'] },
   redeliver: { words: ['TASKNO'], options: ['downstream', 'force'] },
   'redeliver --all': { words: [], options: [...filters, 'all', 'dry-run'] },
+  follow: { words: ['OPERATION'], options: [] },
   stop: { words: ['OPERATION'], options: [] }
 }
 
