@@ -1,6 +1,6 @@
 // Takes long: npm run test:long.
 import t from 'tap'
-import { failedTasks, signIn } from '../support/dashboard.ts'
+import { failedTasks, signIn, signOut } from '../support/dashboard.ts'
 import { only } from '../support/only.ts'
 import { until } from '../support/until.ts'
 
@@ -37,7 +37,7 @@ t.test('what an operator does with single tasks, groups and downstreams', async 
     const waits = await offered('task?no=waits-0')
     t.ok(waits.includes('Delete'), waits.join())
     t.notOk(waits.includes('Deliver now'), 'that needs ops:write')
-    await page.locator('button', { hasText: 'Sign out' }).click()
+    await signOut(on)
     await signIn(page, url, on.admin)
     t.ok((await offered('task?no=waits-0')).includes('Deliver now'))
     await call('POST', '/downstreams/plain/resume')

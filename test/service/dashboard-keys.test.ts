@@ -1,7 +1,7 @@
 // A key is offered the pages and the buttons that it may use, and no others.
 import t from 'tap'
 import { scopes, type Scope } from '../../src/db/api-keys.ts'
-import { failedTasks, signIn } from '../support/dashboard.ts'
+import { failedTasks, signIn, signOut } from '../support/dashboard.ts'
 import { until } from '../support/until.ts'
 
 t.test('nothing is offered that is refused afterwards', async t => {
@@ -71,8 +71,7 @@ t.test('nothing is offered that is refused afterwards', async t => {
     await signIn(page, url, await keyFor('key-maker', ['ops:write']))
     await page.locator('main tbody tr').first().waitFor()
     t.equal(await page.locator('.live').count(), 0)
-    await page.getByRole('button', { name: 'Sign out' }).click()
-    await page.locator('input[type=password]').waitFor()
+    await signOut(on)
     t.notOk(asked.includes('/events'))
   })
 

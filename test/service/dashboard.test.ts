@@ -2,7 +2,7 @@
 import t from 'tap'
 import { scopes } from '../../src/db/api-keys.ts'
 import { deliveryId } from '../../src/domain/ids.ts'
-import { failedTasks, photograph, signIn } from '../support/dashboard.ts'
+import { failedTasks, photograph, signIn, signOut } from '../support/dashboard.ts'
 import { only } from '../support/only.ts'
 import { tally } from '../support/stage.ts'
 import { until } from '../support/until.ts'
@@ -44,8 +44,7 @@ t.test('three in the morning: 500 FAILED are all HANDLED after at most eight cli
   await page.locator('nav >> text=Failures').click()
   await page.locator('.group .count strong', { hasText: /^0$/ }).waitFor()
   t.same(wrong, [], 'the console is silent, and nothing was asked for elsewhere')
-  await page.locator('button', { hasText: 'Sign out' }).click()
-  await page.locator('input[type=password]').waitFor()
+  await signOut(on)
 
   await t.test('the same by keyboard alone', async t => {
     downstream.break()
@@ -112,7 +111,7 @@ t.test('what a key may see and do', async t => {
       t.match(await page.locator('main').innerText(), /shown to keys with tasks:read/, 'nor the body')
       t.equal(await page.locator('nav >> text=Keys').count(), 0)
 
-      await page.locator('button', { hasText: 'Sign out' }).click()
+      await signOut(on)
       await signIn(page, url, await on.keyFor('other', scopes, ['test.receipt']))
       for (const path of ['failures', 'tasks', 'downstreams', 'overview']) {
         await page.goto(`${url}/ui/${path}`)

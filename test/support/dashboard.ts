@@ -64,6 +64,15 @@ export async function signIn(page: Page, url: string, key: string): Promise<void
   await page.locator('header').waitFor()
 }
 
+/** Calls that are under way are answered 401 then, and the browser reports each: these reports are no faults. */
+export async function signOut({ page, wrong }: { page: Page; wrong: string[] }): Promise<void> {
+  await page.getByRole('button', { name: 'Sign out' }).click()
+  await page.locator('input[type=password]').waitFor()
+  // Once another page is open, every report of this one has arrived.
+  await page.goto('about:blank')
+  wrong.splice(0, wrong.length, ...wrong.filter(text => !text.includes('401')))
+}
+
 /** The folder for screenshots. Without SCREENSHOTS none are taken. docs/dashboard.md shows some of them. */
 export const screenshots = process.env['SCREENSHOTS']
 
