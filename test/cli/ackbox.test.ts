@@ -257,9 +257,9 @@ t.test('init in another folder says how the package gets there, and takes it fro
     return (JSON.parse(text) as { dependencies: Record<string, unknown> }).dependencies['ackbox']
   }
 
-  writeFileSync(path.join(project, 'package.json'), '{"dependencies":{"ackbox":"file:../ackbox-1.0.0.tgz"}}')
+  writeFileSync(path.join(project, 'package.json'), '{"dependencies":{"ackbox":"file:../ackbox.tgz"}}')
   t.match(init('../other'), '\nNext:\n  cd ../other\n  npm install\n  npx ackbox dev ')
-  t.equal(specIn('other'), `file:${dir}/ackbox-1.0.0.tgz`)
+  t.equal(specIn('other'), `file:${dir}/ackbox.tgz`)
   t.match(init('part'), '\nNext:\n  cd part\n  npx ackbox dev ', 'npx finds it in the folder above')
   t.match(init(), '\nNext:\n  npx ackbox dev ')
 
