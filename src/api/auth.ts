@@ -124,7 +124,7 @@ export function requireCode(caller: Caller, messageCode: string | undefined, poi
     throw new Problem('CODE_FORBIDDEN', '', { pointer })
 }
 
-/** By this, callers share limits: the name of the key; without keys, the address. */
+/** The key by which callers share a limit: the name of their API key, or their address if there are no keys. */
 export const quotaKeyOf = ({ auth }: Pick<ApiDeps, 'auth'>, { caller, ip }: FastifyRequest): string =>
   auth && caller ? caller.name : addressGroup(ip)
 

@@ -119,6 +119,10 @@ async function perform(
   }
   const print = <Answer>(answer: Answer, show: (answer: Answer) => void): void =>
     given.json ? console.log(JSON.stringify(answer)) : show(answer)
+  const printEnd = (ended: Operation): void => {
+    if (ended.state !== 'DONE') process.exitCode = 1
+    print(ended, showOperation)
+  }
   const only = defined({ downstream: given.downstream })
   const [first = '', status = ''] = words
   const taskPath = `/tasks/${encodeURIComponent(first)}`
@@ -165,15 +169,10 @@ async function perform(
           )
         throw err
       })
-      if (ended.state !== 'DONE') process.exitCode = 1
-      return print(ended, showOperation)
+      return printEnd(ended)
     }
-    case 'follow': {
-      const now = await ask<Operation>('GET', `/operations/${encodeURIComponent(first)}`)
-      const ended = await follow(ask, now)
-      if (ended.state !== 'DONE') process.exitCode = 1
-      return print(ended, showOperation)
-    }
+    case 'follow':
+      return printEnd(await follow(ask, await ask('GET', `/operations/${encodeURIComponent(first)}`)))
     case 'stop':
       return print(
         await ask<Operation>('POST', `/operations/${encodeURIComponent(first)}/stop`, {}),

@@ -20,15 +20,17 @@ import type { Actor, CheckAnswer, Task, TaskState } from '../domain/types.ts'
 export const byCheck = (check: number): string => `check:${check}`
 export const isByCheck = (by: string): boolean => by.startsWith('check:')
 
+const resolvingAlarm = (sql: Sql) => sql`resolved as (
+      update alarm set resolved_at = now()
+      where task_id in (select id from stored) and kind = 'PREPARED_STUCK' and resolved_at is null
+    )`
+
 /** CTEs that record the end of the half message of the task in `stored`, and resolve its alarm. */
 export const endingHalf = (sql: Sql, by: string, answer: 'COMMITTED' | 'ROLLED_BACK') => sql`ended as (
       update prepared set next_action_at = null, leased_until = null, ended_at = now(), ended_by = ${by},
         last_answer = case when ${isByCheck(by)}::boolean then ${answer} else last_answer end
       where task_id in (select id from stored)
-    ), resolved as (
-      update alarm set resolved_at = now()
-      where task_id in (select id from stored) and kind = 'PREPARED_STUCK' and resolved_at is null
-    )`
+    ), ${resolvingAlarm(sql)}`
 
 /** Group commit of prepared tasks: no delivery, and a clock for the first check. taskNos are distinct. */
 export async function insertPrepared(sql: Sql, tasks: readonly NewTask[]): Promise<InsertResult[]> {
@@ -98,10 +100,7 @@ export async function commitTasks(sql: Sql, tasks: readonly NewTask[]): Promise<
         last_answer = case when a.ended_by like 'check:%' then 'COMMITTED' else p.last_answer end
       from unnest(${ids}::uuid[], ${textArray(tasks.map(task => task.committed?.by))}::text[]) as a (id, ended_by)
       where p.task_id = any(${ids}::uuid[]) and p.task_id = a.id and (p.task_id in (select id from stored)) is true
-    ), resolved as (
-      update alarm set resolved_at = now()
-      where task_id in (select id from stored) and kind = 'PREPARED_STUCK' and resolved_at is null
-    ),${insertDeliveriesCte(sql, tasks)}
+    ), ${resolvingAlarm(sql)},${insertDeliveriesCte(sql, tasks)}
     ${resultSelect(sql, tasks)}`
   return insertedOf(done, tasks).map(
     (one, index) => one ?? { kind: 'known', taskNo: tasks[index]?.taskNo ?? '', contentHash: null }
