@@ -45,8 +45,7 @@ export async function openTracing({
   node: string
   log: Logger
 }): Promise<Tracing> {
-  // The SDK reads this variable from the environment too, with its other `OTEL_…` variables.
-  if (!process.env['OTEL_EXPORTER_OTLP_ENDPOINT']) return off
+  if (!isOn()) return off
   const { api, exporter, sdk, resources } = await load()
   const resource = resources
     .resourceFromAttributes({
@@ -186,6 +185,14 @@ export async function openTracing({
 
 const packages =
   '@opentelemetry/api@1 @opentelemetry/sdk-trace-base@2 @opentelemetry/resources@2 @opentelemetry/exporter-trace-otlp-http@0.223'
+
+/** The SDK reads this variable from the environment too, with its other `OTEL_…` variables. */
+const isOn = (): boolean => !!process.env['OTEL_EXPORTER_OTLP_ENDPOINT']
+
+/** Rejects with SetupError when a package is missing and tracing is on. */
+export async function needTracing(): Promise<void> {
+  if (isOn()) await load()
+}
 
 async function load() {
   try {

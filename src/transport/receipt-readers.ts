@@ -35,7 +35,18 @@ export async function startReceiptReaders({
   ...deps
 }: ReceiptReadersOptions): Promise<{ done: Promise<unknown> }> {
   setMaxListeners(0, signal) // one for each receipt that must come again
-  const loaded = await Promise.all(
+  const loaded = await loadReaders(brokers)
+  const running = loaded.map(({ broker, readReceipts }) =>
+    readReceipts?.({ broker, ...deps }, takerFor(deps, broker), signal)
+  )
+  return { done: Promise.all(running.map(each => each ?? Promise.resolve())) }
+}
+
+/** Opens no connection. Rejects with SetupError when a package is missing. */
+export async function loadReaders(
+  brokers: readonly Broker[]
+): Promise<{ broker: Broker; readReceipts: ReadReceipts | undefined }[]> {
+  return await Promise.all(
     brokers.map(async broker => {
       try {
         return { broker, readReceipts: (await readers[transportOf(broker.scheme)]?.())?.readReceipts }
@@ -47,10 +58,6 @@ export async function startReceiptReaders({
       }
     })
   )
-  const running = loaded.map(({ broker, readReceipts }) =>
-    readReceipts?.({ broker, ...deps }, takerFor(deps, broker), signal)
-  )
-  return { done: Promise.all(running.map(each => each ?? Promise.resolve())) }
 }
 
 /** Takes a receipt. It leaves the queue depending on the answer that /callback would give. */

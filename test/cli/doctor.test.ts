@@ -39,7 +39,8 @@ const sound: Facts = {
   redis,
   handlers: { codes: 3, downstreams: 5, missing: [], named: [] },
   targets: [{ of: 'a.ts', name: 'WAREHOUSE_URL', refused: undefined }],
-  besideQueue: []
+  besideQueue: [],
+  missingPackages: []
 }
 
 /** The findings that are not OK, by the name of the check. */
@@ -93,7 +94,8 @@ t.test('every complaint comes with the line that fixes it', async t => {
     redis: { version: '5.0.7', roundTripMs: 1, evictionPolicy: 'allkeys-lru', appendOnly: false },
     handlers: { codes: 0, downstreams: 0, missing: ['no broker: set one'], named: [] },
     targets: [{ of: 'a.ts', name: 'WAREHOUSE_URL', refused: 'blocked_target: it is far away' }],
-    besideQueue: ['BROKER_STREAMS']
+    besideQueue: ['BROKER_STREAMS'],
+    missingPackages: ['tracing needs packages: npm install them']
   }
   const found = Object.values(
     complaints(ill, { secret: 'x'.repeat(40), publicUrl: 'http://10.0.0.1', warnings: ['odd'] })

@@ -179,6 +179,25 @@ t.test('the patch of postgres.js is in it, also where the project has a postgres
   t.ok(patched('node_modules/ackbox/node_modules'), 'ours is ours')
 })
 
+t.test('doctor names the packages that the settings need, and that nobody has installed', async t => {
+  const { code, output } = await run(
+    app,
+    'env',
+    'ALARM_CHANNEL_NIGHT=smtp://mail.internal:587/?from=ackbox@example.com&to=ops@example.com',
+    'OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:4318',
+    'BROKER_ORDERS=amqp://127.0.0.1',
+    'RECEIPTS_FROM=orders',
+    'npx',
+    'ackbox',
+    'doctor'
+  )
+  t.equal(code, 1)
+  const [found = ''] = /^FIX +Packages .*$/m.exec(output) ?? [output]
+  t.match(found, 'npm install nodemailer@')
+  t.match(found, 'RECEIPTS_FROM: orders needs the package of its transport')
+  t.match(found, 'npm install @opentelemetry/api@')
+})
+
 t.test('it starts, a task of the hello handler is HANDLED, and SIGTERM ends all of it', async t => {
   const service = await start(t, app, 'npx', 'ackbox', 'start')
   const task = { taskNo: 'hello-1', messageCode: 'hello', messageBody: { name: 'world' } }

@@ -226,6 +226,13 @@ export const checks: Check[] = [
     }
   },
   {
+    name: 'Packages',
+    look: ({ missingPackages }) =>
+      missingPackages.length === 0
+        ? ok('every package that alarm channels, RECEIPTS_FROM and tracing need is there')
+        : fix(missingPackages.join('; '), `install them, then run ${commandLine('doctor')} again`)
+  },
+  {
     name: 'EGRESS_ALLOW',
     look: ({ targets }, { egressAllow }) => {
       const refused = targets.filter(target => target.refused !== undefined)

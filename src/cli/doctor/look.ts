@@ -11,6 +11,7 @@ import { commandLine } from '../../runtime/package.ts'
 import { setupFacts, type SetupFacts } from '../../service/presence.ts'
 import { demoUrl, missingFor, readHandlers } from '../read-handlers.ts'
 import { lookAtHolders, type HolderFacts } from './holders.ts'
+import { missingPackages } from './packages.ts'
 import { lookAtPartitions, type PartitionFacts } from './partitions.ts'
 import { lookAtRedis, type RedisFacts } from './redis.ts'
 import { lookAtTargets, type TargetFacts } from './targets.ts'
@@ -51,6 +52,8 @@ export interface Facts extends TargetFacts {
   /** Undefined: no REDIS_URL. */
   redis: RedisFacts | Failed | undefined
   handlers: HandlerFacts | Failed
+  /** A line for each missing package of alarm channels, RECEIPTS_FROM and tracing, with the remedy. */
+  missingPackages: string[]
 }
 
 export interface HandlerFacts {
@@ -66,27 +69,33 @@ export interface HandlerFacts {
 
 /** `databaseUrl`: from the settings, or of the embedded PostgreSQL. Undefined: the embedded one does not exist yet. */
 export async function lookAround(config: Config, databaseUrl: string | undefined): Promise<Facts> {
-  const [servers, handlers] = await Promise.all([
+  const [servers, handlers, packages] = await Promise.all([
     lookAtServers(config, databaseUrl),
-    lookAtHandlers(config).catch(failed)
+    lookAtHandlers(config).catch(failed),
+    missingPackages(config)
   ])
   const named = 'error' in handlers ? [] : handlers.named
-  return { ...servers, ...(await lookAtTargets(config, databaseUrl, named)), handlers }
+  return {
+    ...servers,
+    ...(await lookAtTargets(config, databaseUrl, named)),
+    handlers,
+    missingPackages: packages
+  }
 }
 
-/** For a running service with loaded handlers. A second load would change the `env` that they see. */
+/** For a running service with loaded handlers and packages. A second load would change the `env` that they see. */
 export async function lookAgain(config: Config, databaseUrl: string, handlers: HandlerFacts): Promise<Facts> {
   const [servers, targets] = await Promise.all([
     lookAtServers(config, databaseUrl),
     lookAtTargets(config, databaseUrl, handlers.named)
   ])
-  return { ...servers, ...targets, handlers }
+  return { ...servers, ...targets, handlers, missingPackages: [] }
 }
 
 async function lookAtServers(
   config: Config,
   databaseUrl: string | undefined
-): Promise<Omit<Facts, 'handlers' | keyof TargetFacts>> {
+): Promise<Pick<Facts, 'postgres' | 'redis'>> {
   const [postgres, redis] = await Promise.all([
     databaseUrl === undefined ? toCome : lookAtPostgres(databaseUrl, config).catch(failed),
     config.redisUrl === undefined ? undefined : lookAtRedis(config.redisUrl).catch(failed)
