@@ -1,5 +1,6 @@
 import { isAnyOf, plainArray, textArray } from './arrays.ts'
 import { actor } from './audit.ts'
+import { isLive } from './cluster.ts'
 import type { Sql } from './pool.ts'
 import type { alarm, task } from './schema.ts'
 import { lowestUuid } from '../domain/ids.ts'
@@ -110,7 +111,7 @@ export async function raiseNoHandler(
       select unnest(handles) as entry, roles,
         array(select y->>'downstream' from jsonb_array_elements(yielded) y
           where (y->>'until')::timestamptz > now() and not coalesce((y->>'isDoubt')::boolean, false)) as yielded
-      from node where seen_at > now() - interval '15 s'
+      from node where ${sql.unsafe(isLive)}
     ), known as (
       select u.*, t.message_code || ' ' || u.downstream in (
           select entry from has_handler where roles like '%worker%' and split_part(entry, ' ', 2) <> all(yielded)

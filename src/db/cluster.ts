@@ -25,6 +25,12 @@ export interface NodeFacts {
   yielded?: readonly YieldedDownstream[]
 }
 
+/** The time after which a process that has not written its row does not live, in SQL. */
+export const liveFor = "interval '15 s'"
+
+/** The condition on `node` for a process that lives, in SQL. */
+export const isLive = `seen_at > now() - ${liveFor}`
+
 /** An entry of `node.handles`: a messageCode and one downstream of its handler. Neither name holds a space. */
 export const handlesEntry = (messageCode: string, downstream: string): string =>
   `${messageCode} ${downstream}`
@@ -65,7 +71,7 @@ export async function liveNodes(sql: Sql): Promise<NodeFacts[]> {
     Pick<Row<typeof node>, 'id' | 'roles' | 'version' | 'secrets' | 'queue' | 'handlers' | 'channels'>[]
   >`
     select id, roles, version, secrets, queue, handlers, channels from node
-    where seen_at > now() - interval '15 s' order by id`
+    where ${sql.unsafe(isLive)} order by id`
   return rows.map(({ id, roles, version, secrets, queue, handlers, channels }) => ({
     id,
     roles,
@@ -85,7 +91,7 @@ export async function codesOfOthers(
 ): Promise<Set<string>> {
   const rows = await sql<{ code: string }[]>`
     select distinct split_part(unnest(handles), ' ', 1) as code from node
-    where id <> ${node} and roles like ${`%${role}%`} and seen_at > now() - interval '15 s'`
+    where id <> ${node} and roles like ${`%${role}%`} and ${sql.unsafe(isLive)}`
   return new Set(rows.map(row => row.code))
 }
 
@@ -106,7 +112,7 @@ export async function removeNode(sql: Sql, id: string): Promise<void> {
 export async function liveRoles(sql: Sql): Promise<string[]> {
   const rows = await sql<{ role: string }[]>`
     select distinct unnest(string_to_array(roles, ',')) as role from node
-    where seen_at > now() - interval '15 s' order by 1`
+    where ${sql.unsafe(isLive)} order by 1`
   return rows.map(row => row.role)
 }
 
@@ -165,16 +171,16 @@ export async function readCluster(
     ]
   >`
     select now() as now, current_setting('transaction_read_only')::boolean as "readOnly",
-      (select count(*) from node where roles like '%worker%' and seen_at > now() - interval '15 s')::int as workers,
-      (select count(*) from node where roles like '%dispatcher%' and seen_at > now() - interval '15 s')::int as dispatchers,
+      (select count(*) from node where roles like '%worker%' and ${sql.unsafe(isLive)})::int as workers,
+      (select count(*) from node where roles like '%dispatcher%' and ${sql.unsafe(isLive)})::int as dispatchers,
       (select array_agg(name) from downstream where paused_at is not null) as paused,
       (select json_object_agg(name, json_build_object('concurrency', concurrency, 'perSecond', per_second))
         from downstream where concurrency is not null or per_second is not null) as limits,
       (select json_object_agg(name, at) from (
         select r.key as name, max(r.value::float8) as at from node cross join jsonb_each_text(reached) r
-        where id <> ${node} and seen_at > now() - interval '15 s' group by r.key) r) as reached,
+        where id <> ${node} and ${sql.unsafe(isLive)} group by r.key) r) as reached,
       (select array_agg(distinct y->>'downstream') from node cross join jsonb_array_elements(yielded) y
-        where id <> ${node} and seen_at > now() - interval '15 s' and (y->>'isDoubt')::boolean) as doubted,
+        where id <> ${node} and ${sql.unsafe(isLive)} and (y->>'isDoubt')::boolean) as doubted,
       exists (select from dependency where done_at is null) as dependents,
       exists (select from promotion) as promotions,
       (select count(*) from (select from ordering where held_at is not null limit 10000) o)::int as "heldKeys",

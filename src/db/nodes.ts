@@ -1,5 +1,6 @@
 // The list of the processes. What they write of themselves: cluster.ts.
 import { asc, getTableColumns, sql } from './drizzle.ts'
+import { isLive } from './cluster.ts'
 import type { Reads } from './reads.ts'
 import { node } from './schema.ts'
 import { present } from '../domain/optional-members.ts'
@@ -10,7 +11,7 @@ const { handles: _, ...shown } = getTableColumns(node)
 /** Processes that have lived within the last hour. */
 export async function listNodes({ db }: Reads) {
   const rows = await db
-    .select({ row: shown, live: sql<boolean>`${node.seenAt} > now() - interval '15 s'` })
+    .select({ row: shown, live: sql<boolean>`${sql.raw(isLive)}` })
     .from(node)
     .orderBy(asc(node.id))
   return rows.map(({ row, live }) => ({

@@ -1,5 +1,6 @@
 // The processes that live, as others see them: each has a number, by which it owns its claims, and a beat.
 import { plainArray } from './arrays.ts'
+import { liveFor } from './cluster.ts'
 import { connect, type Client } from './pool.ts'
 
 /** The facts about a process, stored when it gets its number. */
@@ -79,8 +80,7 @@ export async function declareDead(
       where o.number = d.number and o.seen_at < now() - d.silent_ms * interval '1 ms'
       returning o.number, o.node, o.is_worker
     ), gone as (
-      -- The time after which a process does not live (cluster.ts).
-      update node set seen_at = least(seen_at, now() - interval '15 s') where id in (select node from dead)
+      update node set seen_at = least(seen_at, now() - ${sql.unsafe(liveFor)}) where id in (select node from dead)
     )
     select number, node, is_worker as "isWorker" from dead`
 }
