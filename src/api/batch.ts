@@ -79,7 +79,7 @@ export async function acceptBatch(
 
 const whyLater = {
   elsewhere: new Elsewhere().message,
-  behind: 'a task before it has to be sent again: send both again'
+  after_elsewhere: 'a task before it has to be sent again: send both again'
 }
 
 const isLater = (answer: BatchAcceptResult): answer is Later => answer.kind in whyLater

@@ -33,9 +33,9 @@ export type AcceptResult =
   | { kind: 'unknown_code' }
   | HandlerRefusal
 
-/** Its caller posts it again. `elsewhere`: another process has its handler. `behind`: it must come after such a task of the same call. */
+/** Its caller posts it again. `elsewhere`: another process has its handler. `after_elsewhere`: it must come after such a task of the same call. */
 export interface Later {
-  kind: 'elsewhere' | 'behind'
+  kind: 'elsewhere' | 'after_elsewhere'
 }
 
 /** `failed`: by an error that is this task's alone. It is logged. */
@@ -115,12 +115,12 @@ export function acceptor(deps: AcceptDeps): Accept {
   const all = [writes.tasks, writes.ordered, writes.dependents, writes.prepared, writes.steps, committing]
   const many: Accept['many'] = async requests => {
     const checked = requests.map(one => newTaskOf(deps, one))
-    const left = checked.some(isUnknown) ? await findElsewhere(deps, requests) : noneLeft
+    const laters = checked.some(isUnknown) ? await findElsewhere(deps, requests) : noLaters
     // The first task with a taskNo is written. The others in the same call are compared with it.
     const firsts = new Map<string, { contentHash: string; done: Promise<AcceptResult> }>()
     const put = inTurn((task, at) => store(deps, writes, task, requests[at] as TaskRequest))
     const acceptOne = async (one: (typeof checked)[number], index: number): Promise<BatchAcceptResult> => {
-      const later = left.get(index)
+      const later = laters.get(index)
       if (later) return later
       if ('kind' in one) return one
       const first = firsts.get(one.taskNo)
@@ -214,7 +214,7 @@ async function refuseUnknown(deps: AcceptDeps, request: TaskRequest): Promise<Ac
   return { kind: 'unknown_code' }
 }
 
-const noneLeft: ReadonlyMap<number, Later> = new Map()
+const noLaters: ReadonlyMap<number, Later> = new Map()
 
 /** By index, the tasks that another process has to accept, and those that must come after them: with their taskNo, their key or their `after`. */
 async function findElsewhere(
@@ -222,22 +222,22 @@ async function findElsewhere(
   requests: readonly TaskRequest[]
 ): Promise<ReadonlyMap<number, Later>> {
   const codes = await deps.handlersElsewhere()
-  const left = new Map<number, Later>()
+  const laters = new Map<number, Later>()
   const taskNos = new Set<string>()
   const keys = new Set<string>()
   for (const [index, request] of requests.entries()) {
     const { taskNo, orderingKey = null, after } = request
-    const kind = isElsewhere(deps, request, codes) ? 'elsewhere' : 'behind'
-    const isBehind =
+    const kind = isElsewhere(deps, request, codes) ? 'elsewhere' : 'after_elsewhere'
+    const isAfterOne =
       taskNos.has(taskNo) ||
       (orderingKey !== null && keys.has(orderingKey)) ||
       after?.taskNos.some(one => taskNos.has(one))
-    if (kind === 'behind' && !isBehind) continue
-    left.set(index, { kind })
+    if (kind === 'after_elsewhere' && !isAfterOne) continue
+    laters.set(index, { kind })
     taskNos.add(taskNo)
     if (orderingKey !== null) keys.add(orderingKey)
   }
-  return left
+  return laters
 }
 
 async function store(

@@ -13,16 +13,18 @@ export interface Admission {
 
 interface RoomDeps {
   enqueuer: Pick<Enqueuer, 'room'>
-  cluster: Pick<Cluster, 'isPaused' | 'isBehind'>
+  cluster: Pick<Cluster, 'isPaused' | 'hasBacklog'>
   claiming: () => boolean
 }
 
 /** How many deliveries this process may claim at once. If the queue is full or older deliveries wait, they wait in PostgreSQL. */
 export const roomOf = ({ enqueuer, cluster, claiming }: RoomDeps, downstream: string): number =>
-  !claiming() || cluster.isPaused(downstream) || cluster.isBehind(downstream) ? 0 : enqueuer.room(downstream)
+  !claiming() || cluster.isPaused(downstream) || cluster.hasBacklog(downstream)
+    ? 0
+    : enqueuer.room(downstream)
 
 interface AdmissionDeps extends RoomDeps {
-  cluster: Pick<Cluster, 'isPaused' | 'isBehind' | 'now'>
+  cluster: Pick<Cluster, 'isPaused' | 'hasBacklog' | 'now'>
   owner: Pick<Owner, 'number'>
 }
 

@@ -6,11 +6,11 @@ import { lowWater } from './low-water.ts'
 export interface Cluster {
   isPaused(downstream: string): boolean
   /** Due deliveries had no room: new ones must wait behind them. */
-  isBehind(downstream: string): boolean
+  hasBacklog(downstream: string): boolean
   /** The last result of this process's own dispatcher. It is newer than the look once a second. */
-  setBehind(downstream: string, behind: boolean): void
+  setBacklog(downstream: string, has: boolean): void
   /** A due delivery had no room just now. Without a dispatcher here, the next look shows when this ends. */
-  leaveBehind(downstream: string): void
+  addBacklog(downstream: string): void
   workers(): number
   dispatchers(): number
   /** When another worker reached this downstream last, ms since 1970 by the database's clock. */
@@ -36,8 +36,8 @@ export interface Cluster {
   refresh(): Promise<void>
 }
 
-/** A queue whose oldest delivery is younger than this is not behind. */
-const behindMs = 2_500
+/** A downstream whose oldest due delivery is younger than this has no backlog. */
+const backlogMs = 2_500
 
 export interface ClusterOptions {
   /** The id of this process. */
@@ -60,7 +60,7 @@ export function openCluster(
   let reached: ReadonlyMap<string, number> = new Map()
   let doubted: readonly string[] = []
   let paused = new Set<string>()
-  const behind = new Set<string>()
+  const backlogs = new Set<string>()
   const reported = new Set<string>()
   let workers = 0
   let dispatchers = 0
@@ -75,14 +75,14 @@ export function openCluster(
 
   return {
     isPaused: name => paused.has(name),
-    isBehind: name => behind.has(name),
-    setBehind(name, is) {
+    hasBacklog: name => backlogs.has(name),
+    setBacklog(name, has) {
       reported.add(name)
-      if (is) behind.add(name)
-      else behind.delete(name)
+      if (has) backlogs.add(name)
+      else backlogs.delete(name)
     },
-    leaveBehind(name) {
-      behind.add(name)
+    addBacklog(name) {
+      backlogs.add(name)
     },
     workers: () => workers,
     dispatchers: () => dispatchers,
@@ -129,8 +129,8 @@ export function openCluster(
         onOldest(name, dueAt === undefined ? 0 : Math.max(0, seen.now.getTime() - dueAt))
         // The result of this process's own dispatcher is newer.
         if (reported.has(name)) continue
-        if ((seen.oldestDueMs.get(name) ?? 0) > behindMs && !paused.has(name)) behind.add(name)
-        else behind.delete(name)
+        if ((seen.oldestDueMs.get(name) ?? 0) > backlogMs && !paused.has(name)) backlogs.add(name)
+        else backlogs.delete(name)
       }
     }
   }

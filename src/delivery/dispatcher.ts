@@ -6,7 +6,7 @@ import { lowWater, untilFullLook, type LowWater } from './low-water.ts'
 import { nap } from '../runtime/repeat.ts'
 import type { DeadOwner } from '../db/owners.ts'
 import { raiseOrphans, rescueOverdue, rescueOwned, type RescueDeps, type TakenBy } from './rescue.ts'
-import { claimAndEnqueue, downstreamsBehind, areQueuesFull, type ScheduleDeps } from './schedule.ts'
+import { claimAndEnqueue, downstreamsWithBacklog, areQueuesFull, type ScheduleDeps } from './schedule.ts'
 
 interface DispatcherDeps extends ScheduleDeps, RescueDeps {
   sweepMs: number
@@ -145,7 +145,7 @@ async function sweep(deps: DispatcherDeps, memory: Memory): Promise<number> {
   memory.lookedAt = performance.now()
   // While a backlog is claimed, the other clocks wait for the next regular sweep.
   const canWait = isOnTime && memory.lookedAt - memory.sweptAt < deps.sweepMs && memory.trustFrom !== Infinity
-  if (canWait && downstreamsBehind(deps).length > 0 && !(await claimAndEnqueue(deps, memory.marks.from)))
+  if (canWait && downstreamsWithBacklog(deps).length > 0 && !(await claimAndEnqueue(deps, memory.marks.from)))
     return 0
   const names = deps.downstreams.map(one => one.name)
   // Read before the claim: deliveries that become due in between are then claimed. In the other order they would wait for a sweep.

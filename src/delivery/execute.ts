@@ -12,7 +12,7 @@ import { attempt, keyOf, type AttemptDeps } from './attempt.ts'
 import { attemptRow, type Complete } from './complete.ts'
 import type { HeldClaims } from './held-claims.ts'
 import { load, type ClaimedBatch, type LeasedDelivery } from './load.ts'
-import type { Cancelled } from './cancelled.ts'
+import type { StoppedClaims } from './stopped-claims.ts'
 import type { Logger } from '../runtime/logger.ts'
 import { outcomes, type Outcomes } from './outcomes.ts'
 import { unknownJobs } from './unknown-jobs.ts'
@@ -37,7 +37,7 @@ interface ExecuteDeps extends AttemptDeps {
   /** One for each downstream. */
   limiters: ReadonlyMap<string, SlotLimiter>
   reach: Pick<Reach, 'recordAttempt' | 'isSuspended'>
-  cancelled: Cancelled
+  stoppedClaims: StoppedClaims
   heldClaims: Pick<HeldClaims, 'begin' | 'end'>
   complete: Complete
   cluster: Cluster
@@ -154,7 +154,7 @@ async function makeAttempt(
   let own: LeasedDelivery | undefined
   let ended: AttemptEnd | Move | undefined
   try {
-    const confirmed = deps.cancelled.confirm(deps.sql, loaded, deps.owner.number())
+    const confirmed = deps.stoppedClaims.confirm(deps.sql, loaded, deps.owner.number())
     own = confirmed instanceof Promise ? await confirmed : confirmed
     ended = own && (await attempt(deps, own, downstream))
   } finally {

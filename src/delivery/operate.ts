@@ -8,7 +8,7 @@ import { retryTimesOf, type LoadedHandler } from '../handler/loaded.ts'
 import { moves, statusOf, type Move } from '../domain/transitions.ts'
 import type { Actor, Status } from '../domain/types.ts'
 import type { Complete, Completed } from './complete.ts'
-import type { Cancelled } from './cancelled.ts'
+import type { StoppedClaims } from './stopped-claims.ts'
 
 /** Gets the status before and after of each delivery that an operator changes. Called before the first change, for the audit. */
 export type WriteAudit = (before: Record<string, Status>, after: Record<string, Status>) => Promise<void>
@@ -145,7 +145,7 @@ export async function push(
 interface SettleDeps {
   sql: Sql
   complete: Complete
-  cancelled: Cancelled
+  stoppedClaims: StoppedClaims
 }
 
 /** `from`: only these deliveries, by downstream, each only while it has this status. */
@@ -192,7 +192,7 @@ export const remove = (
 
 /** A request in flight cannot be stopped, but its outcome changes nothing. */
 async function end(
-  { sql, complete, cancelled }: SettleDeps,
+  { sql, complete, stoppedClaims }: SettleDeps,
   request: { taskNo: string; downstream?: string; who: Actor },
   audit: WriteAudit,
   isWanted: (part: Parts[number]) => boolean,
@@ -229,7 +229,7 @@ async function end(
     for (const one of parts) audited.set(one.downstream, one.status)
     const done = await Promise.all(
       planned.map(move => {
-        cancelled.add(task.id, move.downstream)
+        stoppedClaims.add(task.id, move.downstream)
         return complete({ move, task })
       })
     )

@@ -14,7 +14,7 @@ export interface OrderingDeps {
   /** The downstreams with a handler in this process. `onFailed`: the effect of a FAILED delivery on its key. */
   downstreams: readonly { name: string; leaseMs: number; onFailed?: 'hold' | 'skip' | undefined }[]
   enqueuer: Pick<Enqueuer, 'add' | 'room'>
-  cluster: Pick<Cluster, 'isPaused' | 'isBehind' | 'hasPromotions'>
+  cluster: Pick<Cluster, 'isPaused' | 'hasBacklog' | 'hasPromotions'>
   owner: Pick<Owner, 'number'>
   claiming: () => boolean
   /** This process is also a worker: it need not read the deliveries that it claims. */

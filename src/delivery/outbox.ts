@@ -53,20 +53,20 @@ export function outboxAcceptor(deps: OutboxDeps): Outbox {
   let restMs = soonMs
   let failures = 0
   let usedUntil = -Infinity
-  /** Set if another process had the same rows: then the next look begins after them. Rows with a key are not skipped. */
-  let behind: number | undefined
+  /** Set if another process had the same rows: the next look begins after this id. Rows with a key are not skipped. */
+  let startAfter: number | undefined
 
   async function look(keyed: boolean): Promise<number> {
     const without = {
-      shards: keyed && behind === undefined ? shards.others() : allShards,
+      shards: keyed && startAfter === undefined ? shards.others() : allShards,
       codes: codesElsewhere.now()
     }
-    const read = await readOutbox(sql, { after: behind ?? floor.id(), without })
-    if (behind === undefined) floor.saw(read, without.shards.length + without.codes.length === 0)
+    const read = await readOutbox(sql, { after: startAfter ?? floor.id(), without })
+    if (startAfter === undefined) floor.saw(read, without.shards.length + without.codes.length === 0)
     const [first] = read.rows
     if (!first) {
-      const jumped = behind !== undefined
-      behind = undefined
+      const jumped = startAfter !== undefined
+      startAfter = undefined
       return jumped ? 0 : (restMs = Math.min(idleMs, restMs * 2))
     }
     failpoint('outbox.after_read')
@@ -76,7 +76,7 @@ export function outboxAcceptor(deps: OutboxDeps): Outbox {
     const rows = read.rows.filter(row => row.shard === null || held.has(row.shard))
     const { left, lost, elsewhere } = await acceptRows(deps, rows)
     if (elsewhere.length > 0) await leave(elsewhere)
-    behind = lost > rows.length / 2 ? read.rows.at(-1)?.id : undefined
+    startAfter = lost > rows.length / 2 ? read.rows.at(-1)?.id : undefined
     return left === 0 && (read.isFull || rows.length < read.rows.length) ? 0 : restMs
   }
 
@@ -98,7 +98,7 @@ export function outboxAcceptor(deps: OutboxDeps): Outbox {
         cluster.setDatabaseAway()
         log.debug({ err }, 'outbox.failed')
       } else log.warn({ err }, 'outbox.failed')
-      behind = undefined
+      startAfter = undefined
       return Math.min(2_000, soonMs * 2 ** failures++)
     }
   }
@@ -108,7 +108,7 @@ export function outboxAcceptor(deps: OutboxDeps): Outbox {
     for (const end = performance.now() + restMs; ;) {
       const leftMs = end - performance.now()
       // No peeks while the outbox is not in use, or the database is away.
-      const peeks = performance.now() < usedUntil && failures === 0 && behind === undefined
+      const peeks = performance.now() < usedUntil && failures === 0 && startAfter === undefined
       if (leftMs <= 0 || (await waiting.take(peeks ? Math.min(peekMs, leftMs) : leftMs, signal))) return
       if (!peeks) continue
       const without = { codes: codesElsewhere.now(), shards: shards.left() }

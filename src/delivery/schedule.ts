@@ -47,21 +47,21 @@ export async function claimAndEnqueue(
     // Without room there was no claim. The age of the oldest delivery, read once a second, shows whether deliveries wait.
     if (room === 0) continue
     const full = (taken.get(downstream) ?? 0) >= room
-    cluster.setBehind(downstream, full)
+    cluster.setBacklog(downstream, full)
     if (full) all = false
   }
   return all
 }
 
 /** Downstreams with more due deliveries than the last sweep claimed. */
-export const downstreamsBehind = ({
+export const downstreamsWithBacklog = ({
   downstreams,
   cluster
 }: Pick<ScheduleDeps, 'downstreams' | 'cluster'>): string[] =>
-  downstreams.map(({ name }) => name).filter(name => cluster.isBehind(name) && !cluster.isPaused(name))
+  downstreams.map(({ name }) => name).filter(name => cluster.hasBacklog(name) && !cluster.isPaused(name))
 
 /** Due deliveries wait, but their queues are full: a query would be useless now. */
 export function areQueuesFull(deps: Pick<ScheduleDeps, 'downstreams' | 'cluster' | 'enqueuer'>): boolean {
-  const names = downstreamsBehind(deps)
+  const names = downstreamsWithBacklog(deps)
   return names.length > 0 && names.every(name => deps.enqueuer.room(name) === 0)
 }

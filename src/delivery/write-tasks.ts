@@ -63,18 +63,18 @@ function enqueue(deps: WriteTasksDeps, tasks: NewTask[], inserted: InsertResult[
   }
   if (claimed.length > 0) void enqueuer.add(claimed)
   // From now on, due deliveries without room come first. Otherwise a steady stream of new ones would starve them.
-  let behind = false
+  let hasBacklog = false
   tasks.forEach((task, index) => {
     const one = inserted[index]
     if (one?.kind !== 'created' || !startsNow(task, cluster.now)) return
     for (const [at, { downstream, skipped, claim }] of task.deliveries.entries()) {
       const isBlocked = one.places?.[at]?.isBlocked
       if (skipped || claim || isBlocked || one.inFlight.includes(at) || cluster.isPaused(downstream)) continue
-      cluster.leaveBehind(downstream)
-      behind = true
+      cluster.addBacklog(downstream)
+      hasBacklog = true
     }
   })
-  if (behind) deps.wake()
+  if (hasBacklog) deps.wake()
 }
 
 /** Stores half messages: no delivery is made. */

@@ -17,7 +17,7 @@ import { enqueuer } from '../delivery/enqueue.ts'
 import { handlersElsewhere } from '../delivery/handlers-elsewhere.ts'
 import { heldClaims } from '../delivery/held-claims.ts'
 import type { Logger } from '../runtime/logger.ts'
-import { cancelled as openCancelled } from '../delivery/cancelled.ts'
+import { stoppedClaims as openStoppedClaims } from '../delivery/stopped-claims.ts'
 import { localQueue } from '../delivery/local-queue.ts'
 import { successors as openSuccessors } from '../delivery/successors.ts'
 import { outboxAcceptor } from '../delivery/outbox.ts'
@@ -138,7 +138,7 @@ export async function buildService(options: ServiceOptions): Promise<Service> {
     random,
     log
   })
-  const cancelled = openCancelled()
+  const stoppedClaims = openStoppedClaims()
   const writing: Omit<AcceptDeps, 'admission'> = {
     sql,
     dependents: { accepted: ids => successors.accepted(ids) },
@@ -162,7 +162,7 @@ export async function buildService(options: ServiceOptions): Promise<Service> {
   const execute = executor({
     ...writing,
     owner,
-    cancelled,
+    stoppedClaims,
     heldClaims: held,
     transports,
     complete,
@@ -199,7 +199,7 @@ export async function buildService(options: ServiceOptions): Promise<Service> {
     dispatcher,
     outbox,
     cluster,
-    cancelled,
+    stoppedClaims,
     longPolls: polls,
     guard,
     queued: name => jobQueue.queued(name),

@@ -18,7 +18,7 @@ import type { Cluster } from '../delivery/cluster.ts'
 import { orUnavailable } from '../delivery/unavailable.ts'
 import type { Complete } from '../delivery/complete.ts'
 import type { Dispatcher } from '../delivery/dispatcher.ts'
-import type { Cancelled } from '../delivery/cancelled.ts'
+import type { StoppedClaims } from '../delivery/stopped-claims.ts'
 import type { Successors } from '../delivery/successors.ts'
 import { push, redeliver, releaseHeldKey, remove, settle, type WriteAudit } from '../delivery/operate.ts'
 import type { Registry } from '../handler/load.ts'
@@ -30,7 +30,7 @@ export interface OperatorCallsOptions {
   complete: Complete
   dispatcher: Pick<Dispatcher, 'wake'>
   cluster: Cluster
-  cancelled: Cancelled
+  stoppedClaims: StoppedClaims
   successors: Pick<Successors, 'promote'>
 }
 
@@ -55,7 +55,7 @@ export type OperatorCalls = Pick<
 >
 
 export function operatorCalls(options: OperatorCallsOptions): OperatorCalls {
-  const { sql, reads, registry, complete, dispatcher, cluster, cancelled } = options
+  const { sql, reads, registry, complete, dispatcher, cluster, stoppedClaims } = options
   const auditOf =
     (entry: AuditEntry): WriteAudit =>
     (before, after) =>
@@ -70,7 +70,7 @@ export function operatorCalls(options: OperatorCallsOptions): OperatorCalls {
     remove: (taskNo, who) =>
       answered(
         remove(
-          { sql, complete, cancelled },
+          { sql, complete, stoppedClaims },
           taskNo,
           who,
           auditOf({ who, what: 'task.delete', target: taskNo })
@@ -100,7 +100,7 @@ export function operatorCalls(options: OperatorCallsOptions): OperatorCalls {
       const { taskNo, downstream = null, who, status, reason } = request
       return answered(
         settle(
-          { sql, complete, cancelled },
+          { sql, complete, stoppedClaims },
           request,
           auditOf({ who, what: 'task.settle', target: taskNo, detail: { downstream, status, reason } })
         )

@@ -313,7 +313,7 @@ t.test('a task of a batch that another process has to take is answered 503 in it
   const { app, bugs } = await api(t, {
     acceptMany: async requests =>
       requests.map(({ taskNo }) => ({
-        kind: taskNo === 'one' ? 'elsewhere' : taskNo === 'two' ? 'behind' : 'conflict'
+        kind: taskNo === 'one' ? 'elsewhere' : taskNo === 'two' ? 'after_elsewhere' : 'conflict'
       }))
   })
   const post = (...taskNos: string[]) =>

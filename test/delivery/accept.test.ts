@@ -222,9 +222,9 @@ t.test('a full queue rejects nothing: what has no room waits in PostgreSQL', asy
 t.test('while older ones are left behind new ones queue up behind them', async t => {
   const { post, around, delivery, queue } = await setup(t)
   queue.mode = 'hold'
-  around.setBehind('warehouse', true)
+  around.setBacklog('warehouse', true)
   t.match(await delivery(await post()), { phase: 'WAITING', attempt: 0 })
-  around.setBehind('warehouse', false)
+  around.setBacklog('warehouse', false)
   t.match(await delivery(await post()), { phase: 'IN_FLIGHT', attempt: 1 })
 })
 

@@ -14,12 +14,12 @@ const claimed = (tasks: NewTask[]): boolean[] =>
   tasks.flatMap(one => one.deliveries.map(({ claim }) => claim))
 
 function around(rooms: Record<string, number>) {
-  const state = { paused: '', behind: '', claiming: true }
+  const state = { paused: '', backlog: '', claiming: true }
   const admitting = admission({
     enqueuer: { room: name => rooms[name] ?? 0 },
     cluster: {
       isPaused: name => name === state.paused,
-      isBehind: name => name === state.behind,
+      hasBacklog: name => name === state.backlog,
       now: () => new Date(1_000_000)
     },
     owner: { number: () => 7 },
@@ -71,7 +71,7 @@ t.test('a start time that has passed, and a delay of 0, take room', async t => {
   }
 })
 
-t.test('nothing is claimed of what is paused or behind, or while we stop', async t => {
+t.test('nothing is claimed of what is paused or has a backlog, or while we stop', async t => {
   const { admitting, state } = around({ shop: 5, ledger: 5 })
   const look = (): boolean[] => {
     const tasks = [task({}, 'shop', 'ledger')]
@@ -81,8 +81,8 @@ t.test('nothing is claimed of what is paused or behind, or while we stop', async
   t.same(look(), [true, true])
   state.paused = 'shop'
   t.same(look(), [false, true])
-  state.behind = 'ledger'
+  state.backlog = 'ledger'
   t.same(look(), [false, false])
-  Object.assign(state, { paused: '', behind: '', claiming: false })
+  Object.assign(state, { paused: '', backlog: '', claiming: false })
   t.same(look(), [false, false])
 })

@@ -354,12 +354,12 @@ t.test('a backlog that is paused is no reason to look without end', async t => {
   await quiet()
   await sql`insert into downstream (name, paused_at, paused_by) values ('warehouse', now(), 'me')`
   await around.refresh()
-  around.setBehind('warehouse', true)
-  const isBehind = around.isBehind.bind(around)
+  around.setBacklog('warehouse', true)
+  const hasBacklog = around.hasBacklog.bind(around)
   let asked = 0
-  around.isBehind = name => {
+  around.hasBacklog = name => {
     asked++
-    return isBehind(name)
+    return hasBacklog(name)
   }
   dispatching()
   // A dispatcher that polls looks in each of these turns too, however slow they are.

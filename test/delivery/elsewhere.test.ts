@@ -151,7 +151,17 @@ t.test('in a batch what must come after such a task is to be posted again too', 
   ])
   t.same(
     answers.map(({ kind }) => kind),
-    ['created', 'elsewhere', 'elsewhere', 'behind', 'behind', 'behind', 'behind', 'unknown_code', 'created']
+    [
+      'created',
+      'elsewhere',
+      'elsewhere',
+      'after_elsewhere',
+      'after_elsewhere',
+      'after_elsewhere',
+      'after_elsewhere',
+      'unknown_code',
+      'created'
+    ]
   )
 })
 

@@ -1,5 +1,5 @@
 import t, { type Test } from 'tap'
-import { cancelled } from '../../src/delivery/cancelled.ts'
+import { stoppedClaims } from '../../src/delivery/stopped-claims.ts'
 import { load, type LeasedDelivery } from '../../src/delivery/load.ts'
 import { testDb } from '../support/postgres.ts'
 import { setup, type Story } from '../support/setup.ts'
@@ -56,7 +56,7 @@ t.test('what was accepted here is what a worker would have read', async t => {
 t.test('an accepted delivery is sent as it is for a second, then only as PostgreSQL knows it', async t => {
   const { sql, loaded, remove, claim } = await acceptedOne(t)
   let now = loaded.leasedFrom + 1_000
-  const { confirm } = cancelled(() => now)
+  const { confirm } = stoppedClaims(() => now)
   t.equal(confirm(sql, loaded, null), loaded, 'without a statement')
   now++
   t.match(await confirm(sql, loaded, null), { isOwnClaim: false, delivery: { task: { id: claim.taskId } } })
@@ -67,7 +67,7 @@ t.test('an accepted delivery is sent as it is for a second, then only as Postgre
 t.test('what this process stopped is read at once, and forgotten a second later', async t => {
   const { sql, loaded, claim } = await acceptedOne(t)
   let now = loaded.leasedFrom
-  const { add, confirm } = cancelled(() => now)
+  const { add, confirm } = stoppedClaims(() => now)
   add('another task', claim.downstream)
   t.equal(confirm(sql, loaded, null), loaded)
   add(claim.taskId, 'points')

@@ -1,5 +1,5 @@
 import t from 'tap'
-import { cancelled } from '../../src/delivery/cancelled.ts'
+import { stoppedClaims } from '../../src/delivery/stopped-claims.ts'
 import { push, settle, type WriteAudit } from '../../src/delivery/operate.ts'
 import { losingPool } from '../support/away.ts'
 import { only } from '../support/only.ts'
@@ -18,7 +18,7 @@ function hands(story: Story) {
   const deps = {
     sql: story.sql,
     complete: story.record,
-    cancelled: cancelled(),
+    stoppedClaims: stoppedClaims(),
     wake: () => {}
   }
   return {
@@ -172,7 +172,7 @@ t.test('only what still stands as its operator saw it is settled', async t => {
   const acts: object[] = []
   const settleSeen = (from: Record<string, 'FAILED' | 'SENDING'>, meanwhile = async () => {}) =>
     settle(
-      { sql, complete: record, cancelled: cancelled() },
+      { sql, complete: record, stoppedClaims: stoppedClaims() },
       { taskNo, status: 'DELETED', from, who: { name: who } },
       async before => {
         acts.push(before)

@@ -6,7 +6,7 @@ import { readOperation } from '../../src/db/operation-lists.ts'
 import { claimOperations, findFailed, recordTaken, takeDeliveries } from '../../src/db/running-operations.ts'
 import { bulkOperations, type BulkOperationDeps } from '../../src/delivery/bulk-operations.ts'
 import { completer } from '../../src/delivery/complete.ts'
-import { cancelled } from '../../src/delivery/cancelled.ts'
+import { stoppedClaims } from '../../src/delivery/stopped-claims.ts'
 import { load } from '../../src/delivery/load.ts'
 import { redeliver, settle } from '../../src/delivery/operate.ts'
 import { ordering } from '../../src/delivery/ordering.ts'
@@ -212,7 +212,7 @@ t.test('an operator who settles what fails at that moment resolves its alarm', a
   downstream.answer(failed)
   await until('the failure waits', async () => (await lockWaits(sql)) === 1)
   const settled = settle(
-    { sql, complete: another(story), cancelled: cancelled() },
+    { sql, complete: another(story), stoppedClaims: stoppedClaims() },
     { taskNo, status: 'HANDLED', who: { name: 'ops-1' } },
     async () => {}
   )

@@ -1,5 +1,5 @@
 import t from 'tap'
-import { cancelled } from '../../src/delivery/cancelled.ts'
+import { stoppedClaims } from '../../src/delivery/stopped-claims.ts'
 import { completer, type Complete } from '../../src/delivery/complete.ts'
 import { remove } from '../../src/delivery/operate.ts'
 import { createMetrics } from '../../src/runtime/metrics.ts'
@@ -86,7 +86,7 @@ t.test('what only a later turn deletes is in the audit too', async t => {
   )
   const audits: object[] = []
   const who = { name: 'ops-1' }
-  await remove({ sql, complete, cancelled: cancelled() }, taskNo, who, async (before, after) => {
+  await remove({ sql, complete, stoppedClaims: stoppedClaims() }, taskNo, who, async (before, after) => {
     audits.push({ before, after })
   })
   t.match(await sql`select status from delivery`, only({ status: -1 }, { status: -1 }))

@@ -17,7 +17,7 @@ import { admission } from '../../src/delivery/admission.ts'
 import { executor, type Execute } from '../../src/delivery/execute.ts'
 import { dispatcher } from '../../src/delivery/dispatcher.ts'
 import type { Owner } from '../../src/delivery/lease.ts'
-import { cancelled } from '../../src/delivery/cancelled.ts'
+import { stoppedClaims } from '../../src/delivery/stopped-claims.ts'
 import { successors, type Successors } from '../../src/delivery/successors.ts'
 import { enqueuer, type Enqueuer } from '../../src/delivery/enqueue.ts'
 import { handlersElsewhere } from '../../src/delivery/handlers-elsewhere.ts'
@@ -174,7 +174,7 @@ export async function setup(t: Test, options: SetupOptions = {}): Promise<Story>
     giveUp: giveUp.signal,
     successors: () => succession
   })
-  const stopped = cancelled()
+  const stopped = stoppedClaims()
   const elsewhere = handlersElsewhere({ sql, node: 'test', cluster: around })
   const queue = new FakeQueue(async job => {
     const [first] = job
@@ -199,7 +199,7 @@ export async function setup(t: Test, options: SetupOptions = {}): Promise<Story>
     limiters: new Map(all.map(({ name, limit }) => [name, limiter({ ...limit, share: () => 1 })])),
     started: () => {},
     reach: options.reach ?? { recordAttempt: () => false, isSuspended: () => false },
-    cancelled: stopped,
+    stoppedClaims: stopped,
     heldClaims: held,
     headers: deliveryHeaders({
       handlers: [handler],
@@ -360,7 +360,7 @@ export async function setup(t: Test, options: SetupOptions = {}): Promise<Story>
         async () => {}
       ),
     remove: taskNo =>
-      remove({ sql, complete: record, cancelled: stopped }, taskNo, { name: 'operator' }, async () => {}),
+      remove({ sql, complete: record, stoppedClaims: stopped }, taskNo, { name: 'operator' }, async () => {}),
     release: (orderingKey, seen) =>
       releaseHeldKey(
         { sql, promote: succession.promote },

@@ -4,8 +4,8 @@ import { readClaims, type LeasedDelivery } from './load.ts'
 /** An own claim that is older is read before its send: another process may have stopped it. */
 const ownClaimTrustMs = 1_000
 
-/** Deliveries that this process stopped within the last second, among those that it claimed itself and has not sent yet. */
-export interface Cancelled {
+/** Claims of this process whose deliveries it stopped within the last second, before their send. */
+export interface StoppedClaims {
   add(taskId: string, downstream: string): void
   /** The delivery if it may be sent. Undefined if it was stopped or claimed again. */
   confirm(
@@ -16,7 +16,7 @@ export interface Cancelled {
 }
 
 /** `now` is for tests: ms of a monotonic clock. */
-export function cancelled(now = (): number => performance.now()): Cancelled {
+export function stoppedClaims(now = (): number => performance.now()): StoppedClaims {
   const stoppedAt = new Map<string, number>()
   const keyOf = (taskId: string, downstream: string): string => taskId + downstream
   return {
