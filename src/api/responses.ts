@@ -151,7 +151,7 @@ const counts = {
   attempts: natural,
   failedAttempts: natural,
   handled: natural,
-  direct: natural.describe('HANDLED on the first attempt.'),
+  direct: natural.describe('HANDLED at the first try.'),
   failed: natural,
   exhausted: natural.describe('FAILED after all their tries.'),
   p50Ms: z.number().optional().describe('Time from acceptance, or from the start time, to HANDLED.'),

@@ -16,6 +16,8 @@ export interface LoadedDelivery {
   needsReceipt: boolean
   /** ms of lease left, by the database's clock, at the time of the look. */
   leaseLeftMs: number
+  /** ms since it was claimed, at the time of the look. */
+  claimedMs: number
   /** ms until `deliverBefore`; null without one. */
   deliverBeforeLeftMs: number | null
   round: number
@@ -38,7 +40,7 @@ export async function loadDeliveries(
 ): Promise<LoadedDelivery[]> {
   // `offset 0` keeps each look-up separate. With plain joins PostgreSQL read a young table, whose size it did not know, as a
   // whole, or read the list once for each row of the table.
-  const rows = await sql<(TaskRow & LoadedColumns & { lease_left_ms: number })[]>`
+  const rows = await sql<(TaskRow & LoadedColumns & { lease_left_ms: number; claimed_ms: number })[]>`
     with h as materialized (
       select * from unnest(
         ${plainArray(claims.map(one => one.taskId))}::uuid[], ${plainArray(claims.map(one => one.attempt))}::int[]
@@ -62,6 +64,8 @@ export async function loadDeliveries(
     )
     select d.attempt, d.round_from, d.tries_left, d.lost, d.needs_receipt, d.position,
       extract(epoch from d.next_action_at - now())::float8 * 1000 as lease_left_ms,
+      -- The claim wrote it. An extended lease leaves it.
+      extract(epoch from now() - d.updated_at)::float8 * 1000 as claimed_ms,
       extract(epoch from d.deliver_before - now())::float8 * 1000 as deliver_before_left_ms,
       coalesce(d.round, 1) as round, coalesce(d.round_at, greatest(d.created_at, t.deliver_start_time)) as round_at,
       extract(epoch from now() - coalesce(d.round_at, greatest(d.created_at, t.deliver_start_time)))::float8 * 1000 as round_ms,
@@ -73,7 +77,7 @@ export async function loadDeliveries(
       offset 0
     ) d
     cross join lateral (select * from task where id = h.task_id offset 0) t`
-  return rows.map(row => loadedOf(row, downstream, row.lease_left_ms))
+  return rows.map(row => loadedOf(row, downstream, row.lease_left_ms, row.claimed_ms))
 }
 
 /**
@@ -123,7 +127,8 @@ export type LoadedColumns = Pick<
 export const loadedOf = (
   row: TaskRow & LoadedColumns,
   downstream: string,
-  leaseLeftMs: number
+  leaseLeftMs: number,
+  claimedMs: number
 ): LoadedDelivery => ({
   task: taskOf(row),
   downstream,
@@ -133,6 +138,7 @@ export const loadedOf = (
   lost: row.lost,
   needsReceipt: row.needs_receipt,
   leaseLeftMs,
+  claimedMs,
   deliverBeforeLeftMs: row.deliver_before_left_ms,
   position: row.position,
   round: row.round,

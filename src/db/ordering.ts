@@ -58,7 +58,7 @@ export async function promote(
     downstream: row.downstream,
     attempt: row.attempt,
     phase: row.phase,
-    ...(isTask(row) && { loaded: loadedOf(row, row.downstream, leases.get(row.downstream) ?? 0) })
+    ...(isTask(row) && { loaded: loadedOf(row, row.downstream, leases.get(row.downstream) ?? 0, 0) })
   }))
 }
 

@@ -107,6 +107,7 @@ export function loadedOf(
     lost: 0,
     needsReceipt: delivery.needsReceipt,
     leaseLeftMs: delivery.leaseMs,
+    claimedMs: 0,
     deliverBeforeLeftMs: task.deliverBefore === null ? null : task.deliverBefore.getTime() - at.getTime(),
     position: places?.[index]?.position ?? null,
     round: 1,

@@ -11,7 +11,7 @@ import type { Metrics } from '../runtime/metrics.ts'
 import type { Transport } from '../transport/types.ts'
 import type { DeliveryHeaders } from './headers.ts'
 import { inHookTime, LazyHookContext, runBeforeSend } from './hooks.ts'
-import { expiresAt, forgetAt, timeLeft, type LeaseDeps } from './lease.ts'
+import { forgetAt, timeLeft, type LeaseDeps } from './lease.ts'
 import type { LeasedDelivery, SendTime } from './load.ts'
 import { askDownstream } from './probe.ts'
 
@@ -24,10 +24,9 @@ export interface AttemptDeps extends LeaseDeps {
   /** Called for each delivery that starts in time: the room in its queue depends on it. */
   started: (downstream: string) => void
   headers: DeliveryHeaders
-  leaseMarginMs: number
   /** Aborts at the end of the shutdown time: open sends are cut off. */
   cutOff: AbortSignal
-  metrics: Pick<Metrics, 'started'>
+  metrics: Pick<Metrics, 'queueLag'>
 }
 
 export const keyOf = ({
@@ -105,10 +104,7 @@ async function send(deps: AttemptDeps, sending: Sending, request: unknown): Prom
   if (leftMs === 0) return { ...keyOf(delivery), name: 'release' }
   // If a probe has used up the time, the attempt fails by its timeout and counts.
   const timeoutMs = Math.min(leftMs, Math.max(1, deadline - performance.now()))
-  deps.metrics.started(
-    downstream.name,
-    downstream.limit.timeoutMs + deps.leaseMarginMs - (expiresAt(own) - performance.now())
-  )
+  deps.metrics.queueLag(downstream.name, delivery.claimedMs + performance.now() - own.leasedFrom)
   const { accepted } = downstream
   const answering = transport.send(
     request,

@@ -98,8 +98,9 @@ export function completer({
         if (one === 'stale' && unsure.has(item)) applied[index] = 'unknown'
         metrics.moved(move.name, one === 'moved' || one === 'late')
         if (item.task) {
-          count(metrics, item, move, one)
-          if (metrics.statistics) measure(metrics.statistics, item, move, one)
+          const isFirst = item.isFirstTry ?? move.attempt <= 1
+          count(metrics, item, move, one, isFirst)
+          if (metrics.statistics) measure(metrics.statistics, item, move, one, isFirst)
         }
         if (one !== 'moved' && one !== 'late') continue
         const { downstream, orderingKey } = move
@@ -140,9 +141,10 @@ const isUrgent = ({ attempt, move }: Completion): boolean => attempt === undefin
 
 function count(
   metrics: Pick<Metrics, 'ended'>,
-  { task, isFirstTry }: Counted,
+  { task }: Counted,
   move: NonNullable<Completion['move']>,
-  applied: Completed
+  applied: Completed,
+  isFirstTry: boolean
 ): void {
   if (applied !== 'moved' && applied !== 'late') return
   const status = statusOf(moves[move.name].to)
@@ -150,7 +152,7 @@ function count(
   const delivery = {
     messageCode: task.messageCode,
     downstream: move.downstream,
-    isFirstTry: isFirstTry ?? move.attempt <= 1
+    isFirstTry
   }
   metrics.ended(delivery, status, move.reason)
 }
@@ -159,15 +161,20 @@ function measure(
   statistics: Statistics,
   { task, attempt }: Counted,
   move: NonNullable<Completion['move']>,
-  applied: Completed
+  applied: Completed,
+  isFirstTry: boolean
 ): void {
   const code = task.messageCode
   if (attempt && applied !== 'zombie')
-    statistics.attempted(move.downstream, code, attempt.outcome === 'delivered')
+    statistics.attempted(
+      move.downstream,
+      code,
+      attempt.outcome === 'delivered' || attempt.outcome === 'probed'
+    )
   if (applied !== 'moved' && applied !== 'late') return
-  if (move.name === 'handled' || move.name === 'receive') {
+  if (move.name === 'handled' || move.name === 'probed' || move.name === 'receive') {
     const since = task.deliverStartTime ?? task.createdAt
-    if (since) statistics.handled(move.downstream, code, move.attempt, since.getTime())
+    if (since) statistics.handled(move.downstream, code, isFirstTry, since.getTime())
   } else if (move.name === 'fail') statistics.failed(move.downstream, code, move.reason === 'SEND_EXHAUSTED')
 }
 

@@ -44,7 +44,7 @@ interface ExecuteDeps extends AttemptDeps {
   node: string
   /** Random number in [0, 1), for the jitter. */
   random: () => number
-  metrics: Pick<Metrics, 'attempted' | 'firstAttempt' | 'started'>
+  metrics: Pick<Metrics, 'attempted' | 'firstAttempt' | 'queueLag'>
   traced?: Traced | undefined
   log: Logger
   /** See outcomes.ts. */

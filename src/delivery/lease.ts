@@ -14,8 +14,7 @@ export interface Owner {
 }
 
 /** The end of the lease, ms of our monotonic clock. */
-export const expiresAt = ({ delivery, leasedFrom }: LeasedDelivery): number =>
-  leasedFrom + delivery.leaseLeftMs
+const expiresAt = ({ delivery, leasedFrom }: LeasedDelivery): number => leasedFrom + delivery.leaseLeftMs
 
 /** From then on the downstream may have forgotten the delivery id. ms of our monotonic clock. */
 export const forgetAt = (

@@ -4,7 +4,7 @@ const counters = [
   'attempts',
   'failedAttempts',
   'handled',
-  // Handled by the first attempt.
+  // Handled by the first try.
   'direct',
   'failed',
   // Failed after all tries.

@@ -145,7 +145,7 @@ export function createMetrics({
       for (const tries of ['first', 'later']) ended.inc({ ...labels, status, tries }, 0)
   }
   for (const downstream of names) {
-    for (const outcome of outcomes) attempts.inc({ downstream, outcome }, 0)
+    for (const outcome of [...outcomes, 'probed']) attempts.inc({ downstream, outcome }, 0)
     for (const reason of reasons) if (!endedOtherwise.has(reason)) endReasons.inc({ downstream, reason }, 0)
     yields.inc({ downstream }, 0)
   }
@@ -193,7 +193,7 @@ export function createMetrics({
     yielded(downstream: string) {
       yields.inc({ downstream })
     },
-    started(downstream: string, lagMs: number) {
+    queueLag(downstream: string, lagMs: number) {
       lag.observe({ downstream }, lagMs / 1000)
     },
     outboxRows(result: 'stored' | 'same' | 'rejected', n: number) {

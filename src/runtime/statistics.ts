@@ -62,10 +62,10 @@ export function openStatistics(now: () => number) {
       if (!isDelivered) at.failedAttempts++
     },
     /** `since`: when it was accepted, or due first, ms since 1970. */
-    handled(downstream: string, messageCode: string, attempt: number, since: number): void {
+    handled(downstream: string, messageCode: string, isFirstTry: boolean, since: number): void {
       const at = counts(downstream, messageCode)
       at.handled++
-      if (attempt === 1) at.direct++
+      if (isFirstTry) at.direct++
       const ms = now() - since
       const found = latencyBounds.findIndex(bound => ms <= bound)
       const bucket = found < 0 ? latencyBounds.length : found

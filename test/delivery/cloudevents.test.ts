@@ -106,6 +106,7 @@ const headersOf = (transport: 'http' | 'kafka', messageCode = 'order.paid'): Rec
       triesLeft: 1,
       lost: 0,
       leaseLeftMs: 1_000,
+      claimedMs: 0,
       deliverBeforeLeftMs: null,
       position: null,
       round: 1,

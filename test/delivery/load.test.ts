@@ -36,9 +36,10 @@ t.test('what was accepted here is what a worker would have read', async t => {
     () => null
   )
   t.ok(isRead)
-  const { leaseLeftMs, deliverBeforeLeftMs, roundMs, ...rest } = loaded.delivery
+  const { leaseLeftMs, claimedMs, deliverBeforeLeftMs, roundMs, ...rest } = loaded.delivery
   const {
     leaseLeftMs: leaseLater,
+    claimedMs: claimAge,
     deliverBeforeLeftMs: timeLater,
     roundMs: roundAge,
     ...restRead
@@ -46,6 +47,8 @@ t.test('what was accepted here is what a worker would have read', async t => {
   t.same(rest, restRead)
   t.ok(claim.loaded!.leasedFrom <= read[0]!.leasedFrom)
   t.ok(roundAge >= roundMs && roundAge < 5_000, 'its round began with it')
+  t.equal(claimedMs, 0)
+  t.ok(claimAge > 0 && claimAge < 5_000, 'and its claim')
   t.ok(leaseLater <= leaseLeftMs && leaseLater > leaseLeftMs - 5_000, `${leaseLater} of ${leaseLeftMs} ms`)
   t.ok(
     timeLater! <= deliverBeforeLeftMs! && timeLater! > deliverBeforeLeftMs! - 5_000,
@@ -117,10 +120,11 @@ t.test('a claim of a process with a shorter timeout gets a lease in which it can
     >`select extract(epoch from next_action_at - now())::float8 * 1000 as ms from delivery`
     return row.ms
   }
-  await sql`update delivery set owner = 7, next_action_at = now() + interval '20 s'`
+  await sql`update delivery set owner = 7, next_action_at = now() + interval '20 s', updated_at = now() - interval '50 s'`
   const time = { timeoutMs: 60_000, leaseMs: 70_000 }
   const { loaded } = await load(sql, undefined, unread, () => 8, time)
   t.ok((loaded[0]?.delivery.leaseLeftMs ?? 0) >= 70_000)
+  t.ok((loaded[0]?.delivery.claimedMs ?? 0) >= 50_000, 'it was claimed when it was')
   const extended = await lease()
   t.ok(extended > 60_000 && extended <= 70_000)
 

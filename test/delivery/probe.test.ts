@@ -84,7 +84,7 @@ async function story(t: Test, probe: Partial<LoadedProbe> = {}, more: SetupOptio
 }
 
 t.test('handled, and the connection broke before the answer: it is asked, and not sent again', async t => {
-  const { post, quiet, again, delivery, receiver, sql } = await story(t)
+  const { post, quiet, again, delivery, receiver, sql, counts } = await story(t)
   receiver.does = ['breaks']
   const taskNo = await post()
   await quiet()
@@ -104,6 +104,11 @@ t.test('handled, and the connection broke before the answer: it is asked, and no
   t.notOk('deliveredAt' in ended, 'nobody saw it delivered')
   t.equal(receiver.deliveries, 1)
   t.equal((await sql`select from alarm where resolved_at is null`).length, 0)
+  t.match(
+    (await counts()).find(one => one.downstream === 'warehouse'),
+    { attempts: 2, failedAttempts: 1, handled: 1, direct: 0 },
+    'the downstream is not failing: it has handled it'
+  )
 
   const [probe] = receiver.probes
   t.match(probe, { method: 'GET', body: '', headers: { 'ackbox-probe': '1', 'ackbox-attempt': '2' } })

@@ -9,7 +9,7 @@ t.test('what happened is counted under the words of the glossary', async t => {
   metrics.received('HANDLED', true)
   metrics.moved('retry', false)
   metrics.moved('retry', true, 0)
-  metrics.started('warehouse', 40)
+  metrics.queueLag('warehouse', 40)
   metrics.queued('warehouse', 7)
   metrics.oldestDue('warehouse', 1_500)
   const text = await metrics.render()
@@ -64,6 +64,7 @@ t.test('series exist from the start, at 0, for what handlers send and nothing el
     'ackbox_deliveries_ended_total{message_code="order.paid",downstream="warehouse",status="FAILED",tries="later"} 0',
     'ackbox_delivery_failures_total{downstream="warehouse",reason="RECEIPT_TIMEOUT"} 0',
     'ackbox_attempts_total{downstream="warehouse",outcome="refused"} 0',
+    'ackbox_attempts_total{downstream="warehouse",outcome="probed"} 0',
     'ackbox_accepts_total{message_code="order.paid",kind="created"} 0',
     'ackbox_receipts_total{result="RETRY",applied="false"} 0',
     'ackbox_moves_total{move="settle",written="true"} 0',

@@ -213,7 +213,6 @@ export async function setup(t: Test, options: SetupOptions = {}): Promise<Story>
     cluster: around,
     owner,
     node: 'test',
-    leaseMarginMs,
     stopping: stopping.signal,
     cutOff: cutOff.signal,
     random,

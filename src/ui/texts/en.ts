@@ -175,7 +175,7 @@ export const en = {
     handled: 'HANDLED',
     failed: 'FAILED',
     perSecond: 'per second',
-    direct: 'handled at the first attempt',
+    direct: 'handled at the first try',
     exhausted: 'failed after all tries',
     p50: 'p50 until HANDLED',
     p99: 'p99 until HANDLED',
