@@ -1,6 +1,6 @@
 // ackbox archive: tasks that retention removed, in the files of ARCHIVE.
+import { statusWord } from '../domain/types.ts'
 import { restoreTask } from '../db/archive.ts'
-import { statusWord } from '../db/views.ts'
 import { commandLine } from '../runtime/package.ts'
 import { findArchived, type Found } from '../service/archive.ts'
 import { environment, readConfig, type Config } from '../service/config.ts'

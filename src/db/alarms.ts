@@ -23,7 +23,10 @@ export const raiseAgain = (sql: Sql, only = sql``) => sql`
         set resolved_at = null, sent_at = null, tries = 0, next_action_at = now(), created_at = now(), reason = excluded.reason
         where alarm.resolved_at is not null${only}`
 
-/** The CTE `resolved` for the successes in the CTE `moved`. As in applyMoves: there is no alarm before a second try or a minute. */
+/**
+ * The CTE `resolved` for the successes in the CTE `moved`. It looks for an alarm only after a second try or a minute. Unlike applyMoves it
+ * leaves the alarm of a younger first try to `sweepAlarms`.
+ */
 export const resolvedCte = (sql: Sql) => sql`resolved as (
       update alarm a set resolved_at = now()
       from moved m

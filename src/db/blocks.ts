@@ -3,9 +3,8 @@ import { sql } from './drizzle.ts'
 import { plainArray, textArray } from './arrays.ts'
 import { ofCodes } from './page.ts'
 import type { Reads } from './reads.ts'
-import { statusWord } from './views.ts'
 import { present } from '../domain/optional-members.ts'
-import type { TaskState } from '../domain/types.ts'
+import { statusWord, type TaskState } from '../domain/types.ts'
 import type { Blocker } from '../domain/waiting-for.ts'
 
 interface Blocks {

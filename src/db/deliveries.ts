@@ -226,7 +226,7 @@ export async function nextDue(
       select w.next_action_at as at
       from delivery w
       where w.status = 0 and w.downstream = o.downstream and w.next_action_at > now()
-        -- Not to the end: what ended early has left entries up to the end of the longest lease.
+        -- Not further: the index still has entries of deliveries that ended before their lease.
         and w.next_action_at <= now() + ${withinMs}::float8 * interval '1 ms'
       order by w.next_action_at
       limit 1

@@ -6,7 +6,7 @@ import { startMs } from './task-progress.ts'
 import {
   insertDeliveriesCte,
   insertedOf,
-  insertTasksCte,
+  insertTasksSql,
   resolveConflicts,
   resultSelect,
   type Done,
@@ -47,7 +47,7 @@ export async function insertDependents(
 ): Promise<InsertResult[]> {
   const [done] = await sql<[Done]>`
     with stored as (
-      ${insertTasksCte(sql, tasks, 'ACTIVE')}
+      ${insertTasksSql(sql, tasks, 'ACTIVE')}
     ),${insertDeliveriesCte(sql, tasks, 'BLOCKED')}, waiting as (
       insert into dependency (task_id, after_id)
       -- The table refuses null, and so everything.

@@ -6,7 +6,7 @@ import { alarmReason } from './alarms.ts'
 import { readBlockers } from './blocks.ts'
 import { lastAttemptAt, lastReason, lastStatus, mostOfDelivery, type Reads } from './reads.ts'
 import { alarm, delivery, downstream, outboxRejected, prepared, reconciliation, task } from './schema.ts'
-import { attemptView, deliveryView, iso, receiptView, statusWord, taskView, type TaskView } from './views.ts'
+import { attemptView, deliveryView, iso, receiptView, taskView, type TaskView } from './views.ts'
 import { present } from '../domain/optional-members.ts'
 import {
   searchDeliveries,
@@ -16,7 +16,7 @@ import {
   type TaskFilter
 } from './search.ts'
 import { is, mostCounted, mostLooked, ofMessages, paged, pagedLook, upTo, type ListFilter } from './page.ts'
-import type { AlarmKind } from '../domain/types.ts'
+import { statusWord, type AlarmKind } from '../domain/types.ts'
 
 /** Tasks by their visible status and more, newest first. */
 export async function listTasks(reads: Reads, filter: TaskFilter) {

@@ -30,20 +30,20 @@ type Unclaimed = 'WAITING' | 'BLOCKED'
 
 const ownerOf = (rows: readonly DeliveryRow[]): number | null => rows.find(row => row.claim)?.owner ?? null
 
-/** The CTE `stored_deliveries`: see `storingDeliveries`. */
-export const storedDeliveries = (
+/** The CTE `stored_deliveries`: see `insertDeliveriesSql`. */
+export const storedDeliveriesCte = (
   sql: Sql,
   rows: readonly DeliveryRow[],
   unclaimed: Unclaimed
 ) => sql` stored_deliveries as (
-      ${storingDeliveries(sql, rows, unclaimed)}
+      ${insertDeliveriesSql(sql, rows, unclaimed)}
     )`
 
 /**
  * Stores the deliveries of the tasks in the CTE `stored`, without an orderingKey. `unclaimed`: the phase of deliveries that are not
  * claimed at once. `(… in (select …)) is true` is a look-up in a hash; a join of the two lists would cost their product.
  */
-export const storingDeliveries = (sql: Sql, rows: readonly DeliveryRow[], unclaimed: Unclaimed) => sql`
+export const insertDeliveriesSql = (sql: Sql, rows: readonly DeliveryRow[], unclaimed: Unclaimed) => sql`
       insert into delivery (
         task_id, downstream, status, phase, next_action_at, attempt, tries_left, lost, round_from,
         needs_receipt, deliver_before, reason, created_at, updated_at, owner

@@ -1,7 +1,8 @@
 // Lists of bulk operations and of their deliveries.
+import { statusWord } from '../domain/types.ts'
 import { and, asc, desc, eq, lt, sql, type SQL } from './drizzle.ts'
 import { lastReason, type Reads } from './reads.ts'
-import { iso, statusWord } from './views.ts'
+import { iso } from './views.ts'
 import { present } from '../domain/optional-members.ts'
 import { delivery, operation, operationDelivery, task } from './schema.ts'
 import { countText, mostCounted, paged } from './page.ts'

@@ -5,9 +5,8 @@ import { loadedOf, type Claim, type LoadedColumns, type LoadedDelivery } from '.
 import type { Sql } from './pool.ts'
 import type { Reads } from './reads.ts'
 import { taskColumns, type TaskRow } from './task-row.ts'
-import { statusWord } from './views.ts'
 import { present } from '../domain/optional-members.ts'
-import type { Phase } from '../domain/types.ts'
+import { statusWord, type Phase } from '../domain/types.ts'
 
 /** An orderingKey of a downstream. */
 export interface OrderingKey {

@@ -6,7 +6,7 @@ import type { Sql } from './pool.ts'
 import {
   insertDeliveriesCte,
   insertedOf,
-  insertTasksCte,
+  insertTasksSql,
   resolveConflicts,
   resultSelect,
   type Done,
@@ -40,7 +40,7 @@ export async function insertPrepared(sql: Sql, tasks: readonly NewTask[]): Promi
   const unplaced = tasks.map(task => ({ ...task, orderingKey: null }))
   const [done] = await sql<[Done]>`
     with stored as (
-      ${insertTasksCte(sql, timeless, 'PREPARED')}
+      ${insertTasksSql(sql, timeless, 'PREPARED')}
     ), stored_deliveries as (
       insert into prepared (
         task_id, message_code, next_action_at, check_after_ms, prepared_at, delay_ms, deliver_before
@@ -102,9 +102,7 @@ export async function commitTasks(sql: Sql, tasks: readonly NewTask[]): Promise<
       where p.task_id = any(${ids}::uuid[]) and p.task_id = a.id and (p.task_id in (select id from stored)) is true
     ), ${resolvingAlarm(sql)},${insertDeliveriesCte(sql, tasks)}
     ${resultSelect(sql, tasks)}`
-  return insertedOf(done, tasks).map(
-    (one, index) => one ?? { kind: 'known', taskNo: tasks[index]?.taskNo ?? '', contentHash: null }
-  )
+  return insertedOf(done, tasks).map(one => one ?? { kind: 'known', contentHash: null })
 }
 
 /** False: it is no longer PREPARED, or a check was recorded since it was read. */

@@ -1,12 +1,11 @@
 import type { Move } from '../domain/transitions.ts'
-import type { Phase, Status, Task } from '../domain/types.ts'
+import { statusWord, type Phase, type Status, type Task } from '../domain/types.ts'
 import { resolvedCte } from './alarms.ts'
 import { plainArray, setOf, textArray, unlessAll } from './arrays.ts'
 import { waitsAtMost, type Applied, type Completion, type ReceiptRow } from './transitions.ts'
 import type { Sql } from './pool.ts'
 import type { delivery, Row } from './schema.ts'
 import { bodilessTaskColumns, taskOf, type TaskRow } from './task-row.ts'
-import { statusWord } from './views.ts'
 
 /** Replaces the posted `extend`. `extend` is JSON. */
 export async function setExtend(sql: Sql, taskId: string, extend: string): Promise<void> {
@@ -27,7 +26,6 @@ export async function readBodies(sql: Sql, taskIds: readonly string[]): Promise<
 /** The delivery that a receipt is about, in its current state. */
 export interface ReceivingDelivery {
   task: BodilessTask
-  downstream: string
   status: Status
   phase: Phase | null
   attempt: number
@@ -56,7 +54,7 @@ export async function findReceiving(
   lookups: readonly ReceiptLookup[]
 ): Promise<(ReceivingDelivery | undefined)[]> {
   const rows = await sql<ReceivingRow[]>`
-    select r.ord::int, d.downstream, d.status, d.phase, d.attempt, d.round_from, d.tries_left, d.lost, d.needs_receipt,
+    select r.ord::int, d.status, d.phase, d.attempt, d.round_from, d.tries_left, d.lost, d.needs_receipt,
       extract(epoch from now() - d.delivered_at)::float8 * 1000 as delivered_ms,
       -- 200 bodies of 256 kB would take longer than a look-up may.
       ${bodilessTaskColumns(sql)}
@@ -72,7 +70,6 @@ export async function findReceiving(
   for (const row of rows) {
     found[row.ord - 1] = {
       task: taskOf(row),
-      downstream: row.downstream,
       status: statusWord(row.status),
       phase: row.phase,
       attempt: row.attempt,
@@ -99,7 +96,7 @@ export const isHandledReceipt = (completion: Completion): completion is HandledR
 
 /**
  * A version of applyMoves for plain receipts only, at half of the cost: a delivery that is no longer SENDING is stale here,
- * so its row need not be read before. Tests check that both write the same.
+ * so its row need not be read before. Tests check that both write the same, except `owner`, which means nothing then.
  */
 export async function completeReceipts(
   sql: Sql,
@@ -143,5 +140,5 @@ export async function completeReceipts(
 type ReceivingRow = TaskRow &
   Pick<
     Row<typeof delivery>,
-    'downstream' | 'status' | 'phase' | 'attempt' | 'round_from' | 'tries_left' | 'lost' | 'needs_receipt'
+    'status' | 'phase' | 'attempt' | 'round_from' | 'tries_left' | 'lost' | 'needs_receipt'
   > & { ord: number; delivered_ms: number | null }

@@ -1,11 +1,10 @@
 // Compares the tasks that a downstream reports as handled with those that are HANDLED here.
 import { sql, type SQL } from './drizzle.ts'
 import { uuidAt, lowestUuid } from '../domain/ids.ts'
-import type { DifferenceKind, Phase, Reason, Status } from '../domain/types.ts'
+import { statusWord, type DifferenceKind, type Phase, type Reason, type Status } from '../domain/types.ts'
 import { textArray } from './arrays.ts'
 import { ofCodes } from './page.ts'
 import type { Reads } from './reads.ts'
-import { statusWord } from './views.ts'
 import { present } from '../domain/optional-members.ts'
 
 /** Selects our deliveries to compare: of tasks created from `from` on, and before `to`. */

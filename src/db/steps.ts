@@ -1,12 +1,12 @@
 import { plainArray } from './arrays.ts'
-import { storingDeliveries } from './new-deliveries.ts'
+import { insertDeliveriesSql } from './new-deliveries.ts'
 import { endingHalf, lockingHalves } from './prepared.ts'
 import type { Sql } from './pool.ts'
 import {
   deliveriesOf,
   insertDeliveriesCte,
   insertedOf,
-  insertTasksCte,
+  insertTasksSql,
   resolveConflicts,
   resultSelect,
   type Done,
@@ -26,13 +26,13 @@ export async function insertSteps(sql: Sql, first: NewTask, steps: NewSteps): Pr
   const ended = first.committed
   const [done] = await sql<[Done]>`
     with ${ended ? sql`${lockingHalves(sql, [ended.seen])}, ` : sql``}first as (
-      ${ended ? activating(sql, first) : insertTasksCte(sql, [first], 'ACTIVE')}
+      ${ended ? activating(sql, first) : insertTasksSql(sql, [first], 'ACTIVE')}
     ), others as (
-      ${insertTasksCte(sql, tasks, 'ACTIVE', sql`where exists (select from first)`)}
+      ${insertTasksSql(sql, tasks, 'ACTIVE', sql`where exists (select from first)`)}
     ), stored as (
       select id from first union all select id from others
     ),${ended ? sql` ${endingHalf(sql, ended.by, 'COMMITTED')},` : sql``}${insertDeliveriesCte(sql, going)}, blocked as (
-      ${storingDeliveries(sql, deliveriesOf(inSequence ? tasks : []), 'BLOCKED')}
+      ${insertDeliveriesSql(sql, deliveriesOf(inSequence ? tasks : []), 'BLOCKED')}
     ), waiting as (
       insert into dependency (task_id, after_id)
       select task_id, after_id
@@ -45,9 +45,7 @@ export async function insertSteps(sql: Sql, first: NewTask, steps: NewSteps): Pr
     ${resultSelect(sql, all)}`
   const inserted = insertedOf(done, going)
   if (!ended) return resolveConflicts(sql, going, inserted)
-  return inserted.map(
-    (one, at) => one ?? { kind: 'known', taskNo: going[at]?.taskNo ?? '', contentHash: null }
-  )
+  return inserted.map(one => one ?? { kind: 'known', contentHash: null })
 }
 
 /** Updates nothing if it is not in `locked`. */

@@ -1,6 +1,5 @@
 import type { Sql } from './pool.ts'
-import { statusWord } from './views.ts'
-import type { Phase, Reason, Status, TaskState } from '../domain/types.ts'
+import { statusWord, type Phase, type Reason, type Status, type TaskState } from '../domain/types.ts'
 
 /** A task's deliveries, with the facts that an operator's act needs. */
 export interface TaskProgress {

@@ -2,7 +2,7 @@ import type { Sql } from './pool.ts'
 import type { Row, task } from './schema.ts'
 import { plainArray, setOf, textArray, unlessAll } from './arrays.ts'
 import {
-  storedDeliveries,
+  storedDeliveriesCte,
   storedDeliveriesInOrder,
   placesOf,
   placesColumn,
@@ -75,8 +75,8 @@ export interface After {
 /** The result of one NewTask. `inFlight` are indexes into its deliveries; `places` has one for each, only with an orderingKey. */
 export type InsertResult =
   | { kind: 'created'; at: Date; inFlight: number[]; places?: (Place | undefined)[] }
-  /** contentHash null: retention removed it at this very moment. */
-  | { kind: 'known'; contentHash: string | null; taskNo: string }
+  /** contentHash null: it is gone, or no half message any more. */
+  | { kind: 'known'; contentHash: string | null }
   /** Another task has its business key; `by` is the taskNo of that task. */
   | { kind: 'biz_taken'; by: string }
   /** It names prerequisites that it cannot wait for. */
@@ -110,7 +110,7 @@ export const insertFromOutbox = (
 async function insert(sql: Sql, tasks: readonly NewTask[], more: ReturnType<Sql>): Promise<InsertResult[]> {
   const [done] = await sql<[Done]>`
     with stored as (
-      ${insertTasksCte(sql, tasks, 'ACTIVE')}
+      ${insertTasksSql(sql, tasks, 'ACTIVE')}
     ),${insertDeliveriesCte(sql, tasks)}${more}
     ${resultSelect(sql, tasks)}`
   return resolveConflicts(sql, tasks, insertedOf(done, tasks))
@@ -132,8 +132,8 @@ export const resultSelect = (sql: Sql, tasks: readonly NewTask[]) => sql`
         hasKey(tasks) ? placesColumn(sql) : sql``
       }`
 
-/** The CTE `stored` of a statement that stores tasks. `only`: a condition for all of them. */
-export const insertTasksCte = (sql: Sql, tasks: readonly NewTask[], state: TaskState, only = sql``) => sql`
+/** The insert for the CTE `stored` of a statement that stores tasks. `only`: a condition for all of them. */
+export const insertTasksSql = (sql: Sql, tasks: readonly NewTask[], state: TaskState, only = sql``) => sql`
       insert into task (
         id, task_no, message_code, scene_type, message_body, content_hash, deliver_start_time,
         need_callback, retry_times, extend, state, created_at, created_by, traceparent, biz_type, biz_key, unique_biz${
@@ -182,7 +182,7 @@ export const insertDeliveriesCte = (
 ) =>
   hasKey(tasks)
     ? storedDeliveriesInOrder(sql, deliveriesOf(tasks))
-    : storedDeliveries(sql, deliveriesOf(tasks), unclaimed)
+    : storedDeliveriesCte(sql, deliveriesOf(tasks), unclaimed)
 
 export const deliveriesOf = (tasks: readonly NewTask[]): DeliveryRow[] =>
   tasks.flatMap(task =>
@@ -235,7 +235,7 @@ export async function resolveConflicts(
     return (
       inserted[index] ??
       (by === undefined
-        ? { kind: 'known', taskNo: task.taskNo, contentHash: known.get(task.taskNo) ?? null }
+        ? { kind: 'known', contentHash: known.get(task.taskNo) ?? null }
         : { kind: 'biz_taken', by })
     )
   })

@@ -1,4 +1,4 @@
-import { effects, stateBits, type Move } from '../domain/transitions.ts'
+import { effects, stateBits, type Move, type State } from '../domain/transitions.ts'
 import { fingerprint, firstLine } from '../domain/fingerprint.ts'
 import { phases, type AlarmKind } from '../domain/types.ts'
 import { raiseAgain } from './alarms.ts'
@@ -25,10 +25,19 @@ export interface Completion {
 }
 
 /**
- * moved: the guard held and the row is written. late: the same, and it had been FAILED. stale: another caller was faster,
- * which is fine. zombie: stale, and another process has already recorded this attempt.
+ * moved: the guard held and the row is written. late: the same, and it had been FAILED, as before each redelivery. stale: another caller was
+ * faster, which is fine. zombie: stale, and this attempt is recorded already: by another process, or by a first write whose answer was lost.
  */
 export type Applied = 'moved' | 'late' | 'stale' | 'zombie'
+
+/** Whether it has changed the delivery. */
+export const isMoved = (applied: Applied | 'unknown' | undefined): boolean =>
+  applied === 'moved' || applied === 'late'
+
+const bitOf = (state: State): number => stateBits([state])
+const stateBitOfD = `(case d.phase
+          ${phases.map(phase => `when '${phase}' then ${bitOf(phase)}`).join(' ')}
+          else case d.status when 2 then ${bitOf('FAILED')} when 1 then ${bitOf('HANDLED')} else ${bitOf('DELETED')} end end)`
 
 /** Receipts kept of one delivery; a downstream in a loop must not fill the disk. */
 const receiptsKept = 20
@@ -86,9 +95,7 @@ export async function applyMoves(
       where case when m.any_of_round then m.attempt <= d.attempt else m.attempt = d.attempt end
         -- The number of an attempt stays when a new round begins.
         and (not m.of_round or m.attempt >= d.round_from)
-        and m.from_bits & (case d.phase
-          when 'WAITING' then 1 when 'IN_FLIGHT' then 2 when 'AWAITING_RECEIPT' then 4 when 'BLOCKED' then 8
-          else case d.status when 2 then 16 when 1 then 32 else 64 end end) <> 0
+        and m.from_bits & ${sql.unsafe(stateBitOfD)} <> 0
         and (not m.overdue or d.next_action_at + interval '0' <= now()
           and (m.reason is distinct from 'EXPIRED' or d.deliver_before <= now()))
         and (m.owner is null or coalesce(d.owner, 0) = m.owner)${
@@ -127,7 +134,7 @@ export async function applyMoves(
           else d.delivered_at end,
         handled_at = case when l.status = 1 then now() end,
         handled_by = l.handled_by,
-        -- A process of the version before would claim it without a name, and leave this one.
+        -- An older version claims without writing an owner: the last one must not stay.
         owner = null,
         updated_at = now(),
         updated_by = coalesce(l.by_operator, d.updated_by)${

@@ -1,7 +1,7 @@
 // Rows as the API shows them: words for numbers, RFC 3339 in UTC with milliseconds, no member without a value.
 import type { attempt, delivery, prepared, receipt, task } from './schema.ts'
 import {
-  statusNumber,
+  statusWord,
   type CheckAnswer,
   type HandledBy,
   type Phase,
@@ -11,11 +11,6 @@ import {
 } from '../domain/types.ts'
 import { present } from '../domain/optional-members.ts'
 import type { WaitingFor } from '../domain/waiting-for.ts'
-
-const words = new Map<number, Status>(
-  Object.entries(statusNumber).map(([word, number]) => [number, word as Status])
-)
-export const statusWord = (number: number): Status => words.get(number) ?? 'DELETED'
 
 /** The visible status of a task: SENDING while any delivery is, else FAILED, else HANDLED, else DELETED. */
 export function taskStatus(deliveries: readonly { status: Status }[]): Status {

@@ -10,7 +10,7 @@ import { uuidv7 } from '../domain/ids.ts'
 import { writeDependents, type WriteDependentsDeps } from './write-dependents.ts'
 import { inTurn } from './in-turn.ts'
 import { withSteps, writeSteps } from './steps.ts'
-import { createdView, taskOf } from './accepted-task.ts'
+import { createdView, acceptedTaskOf } from './accepted-task.ts'
 import { halfCommits } from './half-commits.ts'
 import { fanOut } from './fan-out.ts'
 import type { HandlersElsewhere } from './handlers-elsewhere.ts'
@@ -194,7 +194,7 @@ export function newTaskOf(
   }
   if (request.prepared) return { ...task, prepared: request.prepared } // `when` is called at the commit
   task.deliveries = fanOut(deps, handler, task, () => ({
-    task: taskOf(task, deps.cluster.now()),
+    task: acceptedTaskOf(task, deps.cluster.now()),
     body: body.data
   }))
   const whole = withSteps(deps, task, handler, deps.cluster.now())

@@ -75,7 +75,7 @@ const startOf = ({ startAt, delayMs }: NewTask, at: Date): Date | null =>
   startAt ?? (delayMs === null ? null : new Date(at.getTime() + delayMs))
 
 /** The task as handlers and hooks see it. `at`: the time when it is stored. */
-export const taskOf = (task: NewTask, at: Date): Task => ({
+export const acceptedTaskOf = (task: NewTask, at: Date): Task => ({
   id: task.id,
   taskNo: task.taskNo,
   messageCode: task.messageCode,
@@ -92,14 +92,14 @@ export const taskOf = (task: NewTask, at: Date): Task => ({
 })
 
 /** A delivery that was just committed with its first claim, as a worker would read it. */
-export function loadedOf(
+export function acceptedDeliveryOf(
   task: NewTask,
   delivery: NewDelivery,
   { at, places }: Extract<InsertResult, { kind: 'created' }>,
   index: number
 ): LoadedDelivery {
   return {
-    task: taskOf(task, at),
+    task: acceptedTaskOf(task, at),
     downstream: delivery.downstream,
     attempt: 1,
     roundFrom: 1,

@@ -1,7 +1,6 @@
-import type { LoadedDelivery } from '../db/deliveries.ts'
 import { batcher, isAway, isTimeout, type Batcher, type Partly } from '../db/batch.ts'
 import type { OrderingKey } from '../db/ordering.ts'
-import { applyMoves, type Applied, type Completion, type AttemptRow } from '../db/transitions.ts'
+import { applyMoves, isMoved, type Applied, type Completion } from '../db/transitions.ts'
 import type { Sql } from '../db/pool.ts'
 import { withPartitions } from '../db/partitions.ts'
 import { isHandledReceipt, completeReceipts, type HandledReceipt } from '../db/receipts.ts'
@@ -9,15 +8,13 @@ import { isSuccessfulSend, completeSends, type SuccessfulSend } from '../db/send
 import { failpoint } from '../runtime/failpoint.ts'
 import type { Metrics } from '../runtime/metrics.ts'
 import type { Statistics } from '../runtime/statistics.ts'
-import { redact, redactBytes } from '../domain/redact.ts'
-import type { Decision } from '../domain/retry-policy.ts'
 import { moves, statusOf, type Move } from '../domain/transitions.ts'
-import type { AttemptEnd, Task } from '../domain/types.ts'
+import type { Task } from '../domain/types.ts'
 
 /** A completion with the facts for its counters. */
-export type CountedCompletion = Counted | Uncounted
+export type MeasuredCompletion = WithTask | BareRelease
 
-interface Counted extends Completion {
+interface WithTask extends Completion {
   /** Without the times of the task, the duration until HANDLED is not measured. */
   task: Pick<Task, 'messageCode'> & Partial<Pick<Task, 'createdAt' | 'deliverStartTime'>>
   /** Whether the first try led to it. Undefined: the number of the attempt decides. */
@@ -27,7 +24,7 @@ interface Counted extends Completion {
 }
 
 /** A release without an attempt ends nothing. Only the move is counted. */
-interface Uncounted extends Completion {
+interface BareRelease extends Completion {
   move: Move & { name: 'release' }
   attempt?: never
   task?: never
@@ -42,7 +39,7 @@ interface Uncounted extends Completion {
 export type Completed = Applied | 'unknown'
 
 export interface Complete {
-  (completion: CountedCompletion): Promise<Completed>
+  (completion: MeasuredCompletion): Promise<Completed>
   /** Resolves when nothing waits to be written. */
   idle(): Promise<void>
 }
@@ -72,16 +69,16 @@ export function completer({
   successors?: () => EndListener
 }): Complete {
   /** The moves of operators whose statement may have been committed, though it has failed. */
-  const unsure = new WeakSet<CountedCompletion>()
-  const batch: Batcher<CountedCompletion, Completed> = batcher({
+  const unsure = new WeakSet<MeasuredCompletion>()
+  const batch: Batcher<MeasuredCompletion, Completed> = batcher({
     max: 200,
     // One at a time, with a pause in which the next batch grows (docs/notes/performance-log.md).
     inFlight: 1,
     restMs: 8,
     isUrgent,
     retryUntilWritten: giveUp,
-    skipsLocked: (item: CountedCompletion) => item.skipLocked === true,
-    async write(items: CountedCompletion[], lockMs) {
+    skipsLocked: (item: MeasuredCompletion) => item.skipLocked === true,
+    async write(items: MeasuredCompletion[], lockMs) {
       failpoint('complete.before_commit')
       const written = await writeFolded(sql, items, lockMs)
       const isWhole = Array.isArray(written)
@@ -96,13 +93,13 @@ export function completer({
         if (!one && isLost && move?.by !== undefined) unsure.add(item)
         if (!move || !one) continue
         if (one === 'stale' && unsure.has(item)) applied[index] = 'unknown'
-        metrics.moved(move.name, one === 'moved' || one === 'late')
+        metrics.moved(move.name, isMoved(one))
         if (item.task) {
           const isFirst = item.isFirstTry ?? move.attempt <= 1
           count(metrics, item, move, one, isFirst)
           if (metrics.statistics) measure(metrics.statistics, item, move, one, isFirst)
         }
-        if (one !== 'moved' && one !== 'late') continue
+        if (!isMoved(one)) continue
         const { downstream, orderingKey } = move
         const isOver = statusOf(moves[move.name].to) !== 'SENDING'
         if (isOver) over.push(move.taskId)
@@ -113,17 +110,17 @@ export function completer({
       return written
     }
   })
-  const complete = (completion: CountedCompletion): Promise<Completed> => batch.add(completion)
+  const complete = (completion: MeasuredCompletion): Promise<Completed> => batch.add(completion)
   return Object.assign(complete, { idle: () => batch.idle() })
 }
 
 /**
- * Completes what a later look decides again: 'skipped' if somebody has locked the row, or if PostgreSQL refuses the change, which `onRefused` hears.
- * Rejects if PostgreSQL is away.
+ * Completes a move that a later look can decide again. Returns 'skipped' if the row is locked, or if PostgreSQL refuses the change; then
+ * `onRefused` is called. Rejects if PostgreSQL is away.
  */
 export async function completeOrSkip(
   complete: Complete,
-  completion: Counted & { task: Pick<Task, 'taskNo'> },
+  completion: WithTask & { task: Pick<Task, 'taskNo'> },
   onRefused: (fields: { err: unknown; taskNo: string; downstream: string | undefined }) => void
 ): Promise<Completed | 'skipped'> {
   try {
@@ -141,12 +138,12 @@ const isUrgent = ({ attempt, move }: Completion): boolean => attempt === undefin
 
 function count(
   metrics: Pick<Metrics, 'ended'>,
-  { task }: Counted,
+  { task }: WithTask,
   move: NonNullable<Completion['move']>,
   applied: Completed,
   isFirstTry: boolean
 ): void {
-  if (applied !== 'moved' && applied !== 'late') return
+  if (!isMoved(applied)) return
   const status = statusOf(moves[move.name].to)
   if (status === 'SENDING') return
   const delivery = {
@@ -159,7 +156,7 @@ function count(
 
 function measure(
   statistics: Statistics,
-  { task, attempt }: Counted,
+  { task, attempt }: WithTask,
   move: NonNullable<Completion['move']>,
   applied: Completed,
   isFirstTry: boolean
@@ -171,7 +168,7 @@ function measure(
       code,
       attempt.outcome === 'delivered' || attempt.outcome === 'probed'
     )
-  if (applied !== 'moved' && applied !== 'late') return
+  if (!isMoved(applied)) return
   if (move.name === 'handled' || move.name === 'probed' || move.name === 'receive') {
     const since = task.deliverStartTime ?? task.createdAt
     if (since) statistics.handled(move.downstream, code, isFirstTry, since.getTime())
@@ -249,41 +246,3 @@ const isRepeat = (one: Completion, first: Completion | undefined): boolean =>
   one.move?.attempt === first.move?.attempt
 
 const taskIdOf = ({ move, receipt }: Completion) => move?.taskId ?? receipt?.taskId
-
-/** The move of an attempt that this process has in flight. */
-export function moveOf({ task, downstream, attempt }: LoadedDelivery, decision: Decision): Move {
-  const { id: taskId, orderingKey } = task
-  const move: Move = { taskId, downstream, attempt, orderingKey, name: decision.move, ifStill: 'IN_FLIGHT' }
-  // No spread: for each attempt it would cost as much as the whole decision.
-  if ('afterMs' in decision) move.afterMs = decision.afterMs
-  if ('reason' in decision) move.reason = decision.reason
-  if ('handledBy' in decision) move.handledBy = decision.handledBy
-  return move
-}
-
-/** The longest stored message id of a broker, in characters. The known brokers use at most 300. */
-const mostMessageId = 512
-
-/** The row of an attempt, without the secrets that were sent with it. */
-export function attemptRow(
-  outcome: AttemptEnd,
-  { ms, startedAt, node }: Pick<AttemptRow, 'ms' | 'startedAt' | 'node'>
-): AttemptRow {
-  return {
-    outcome: outcome.kind,
-    reason: 'reason' in outcome ? storable(outcome.reason) : null,
-    statusCode: outcome.status ?? null,
-    answer: outcome.answer?.length ? redactBytes(outcome.answer) : null,
-    headers: outcome.headers?.length ? redact(JSON.stringify(outcome.headers)) : null,
-    address: outcome.address ?? null,
-    warning: outcome.warning === undefined ? null : storable(outcome.warning),
-    messageId: outcome.messageId === undefined ? null : storable(outcome.messageId.slice(0, mostMessageId)),
-    alarm: outcome.kind === 'failed' ? (outcome.alarm ?? null) : null,
-    ms,
-    startedAt,
-    node
-  }
-}
-
-/** PostgreSQL's text cannot hold NUL, and the text of an error may contain anything, even the headers that were sent. */
-const storable = (text: string): string => redact(text).replaceAll('\0', '\uFFFD')

@@ -2,7 +2,7 @@ import { isTimeout } from '../db/batch.ts'
 import { nextDue } from '../db/deliveries.ts'
 import { cursorAt, type ScanCursor } from '../db/overdue.ts'
 import { isInfrastructure } from '../db/pool.ts'
-import { lowWater, untilFullLook, type LowWater } from './low-water.ts'
+import { lowWater, overlapMs, untilFullLook, type LowWater } from './low-water.ts'
 import { nap } from '../runtime/repeat.ts'
 import type { DeadOwner } from '../db/owners.ts'
 import { raiseOrphans, rescueOverdue, rescueOwned, type RescueDeps, type TakenBy } from './rescue.ts'
@@ -35,12 +35,9 @@ const yieldMs = 60_000
 /** How often a dispatcher that yielded checks whether it may continue. */
 const yieldPollMs = 500
 
-/** The statement that writes a clock commits a little later. */
-const overlapMs = 1_000
-
 interface Memory {
   marks: LowWater
-  /** By downstream, ms since 1970 by the clock of the database: sweeps check the clocks that ended later. None before the first sweep. */
+  /** By downstream: sweeps look at the clocks that ended later. Database time, ms since 1970. None before the first sweep. */
   since: Map<string, number>
   /** By downstream: the look at the clocks since then, if it is not at its end, and when it began. */
   unfinished: Map<string, { place: ScanCursor; beganMs: number }>
@@ -51,7 +48,7 @@ interface Memory {
   /** No lease is treated as lost before this time. Infinity until the database answers again. */
   trustFrom: number
   lookedAt: number
-  /** The time of the last sweep that checked the clocks and did not only claim. */
+  /** The time of the last sweep that looked at the clocks and did not only claim. */
   sweptAt: number
   /** Dead processes whose deliveries are not taken back yet. */
   dead: DeadOwner[]
@@ -160,7 +157,8 @@ async function sweep(deps: DispatcherDeps, memory: Memory): Promise<number> {
   if (memory.trustFrom === Infinity) memory.trustFrom = performance.now() + leaseTrustMs
   memory.sweptAt = performance.now()
   const claimedAll = await claimAndEnqueue(deps, memory.marks.from)
-  const decidedAll = performance.now() < memory.trustFrom || (await rescue(deps, memory, names, now))
+  const decidedAll =
+    performance.now() < memory.trustFrom || (await lookAtEndedClocks(deps, memory, names, now))
   if (performance.now() > memory.orphanLookAt) {
     memory.orphanLookAt = performance.now() + orphanLookMs
     await raiseOrphans(deps, names)
@@ -169,10 +167,15 @@ async function sweep(deps: DispatcherDeps, memory: Memory): Promise<number> {
 }
 
 /**
- * Checks the clocks that ended since the last check, then a part of all. The check of all finds deliveries that were due already and waited
- * until their deliverBefore passed, and those that somebody had locked. False: the first check has not reached the end of each downstream.
+ * Looks at the clocks that ended since the last look, then at a part of all. The look at all finds deliveries that were due already and waited
+ * until their deliverBefore passed, and those that somebody had locked. False: the first look has not reached the end of each downstream.
  */
-async function rescue(deps: DispatcherDeps, memory: Memory, names: string[], now: Date): Promise<boolean> {
+async function lookAtEndedClocks(
+  deps: DispatcherDeps,
+  memory: Memory,
+  names: string[],
+  now: Date
+): Promise<boolean> {
   const { since, unfinished } = memory
   const newest = now.getTime() - overlapMs
   const { left } = await rescueOverdue(
@@ -191,12 +194,12 @@ async function rescue(deps: DispatcherDeps, memory: Memory, names: string[], now
       since.set(name, beganMs - overlapMs)
     }
   }
-  if (performance.now() > memory.fullLookAt) await checkNextPart(deps, memory, names)
+  if (performance.now() > memory.fullLookAt) await lookAtNextPart(deps, memory, names)
   return unfinished.size === 0
 }
 
-/** The next part of the check of all clocks. Its failure does not end the check of those that ended just now. */
-async function checkNextPart(deps: DispatcherDeps, memory: Memory, names: string[]): Promise<void> {
+/** The next part of the look at all clocks. Its failure does not end the look at those that ended just now. */
+async function lookAtNextPart(deps: DispatcherDeps, memory: Memory, names: string[]): Promise<void> {
   const full = (memory.full ??= {
     left: names.map(name => cursorAt(name, memory.marks.from(name))),
     ms: 0

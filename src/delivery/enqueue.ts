@@ -9,7 +9,7 @@ import { waitGroup } from '../runtime/semaphore.ts'
 /** A claim on its way to a worker. */
 export interface QueuedClaim extends Claim {
   /** Set if this process has just claimed it itself: what a worker would read. */
-  loaded?: LeasedDelivery
+  leased?: LeasedDelivery
 }
 
 export function byDownstream(deliveries: readonly QueuedClaim[]): Map<string, QueuedClaim[]> {

@@ -9,12 +9,12 @@ import type { Move } from '../domain/transitions.ts'
 import type { AttemptEnd } from '../domain/types.ts'
 import { redactEnd } from '../domain/redact.ts'
 import { attempt, keyOf, type AttemptDeps } from './attempt.ts'
-import { attemptRow, type Complete } from './complete.ts'
+import type { Complete } from './complete.ts'
 import type { HeldClaims } from './held-claims.ts'
 import { load, type ClaimedBatch, type LeasedDelivery } from './load.ts'
 import type { StoppedClaims } from './stopped-claims.ts'
 import type { Logger } from '../runtime/logger.ts'
-import { outcomes, type Outcomes } from './outcomes.ts'
+import { attemptRow, outcomes, type Outcomes } from './outcomes.ts'
 import { unknownJobs } from './unknown-jobs.ts'
 import type { Reach } from './reach.ts'
 import { semaphore, waitGroup } from '../runtime/semaphore.ts'
@@ -30,7 +30,7 @@ export interface SlotLimiter {
   free(isUnused?: boolean): void
 }
 
-/** Called for each ended attempt, if tracing is on. */
+/** Called for each ended attempt that counts, if tracing is on. */
 export type Traced = (delivery: LoadedDelivery, outcome: AttemptEnd, move: string, startedAt: Date) => void
 
 interface ExecuteDeps extends AttemptDeps {
@@ -58,7 +58,7 @@ export interface Execute {
   idle(): Promise<void>
 }
 
-/** Limit of jobs of a backlog that a downstream has loaded. More would only wait in memory until V8 treats them as long-lived. */
+/** Limit of jobs of a backlog that a downstream has leased. More would only wait in memory until V8 treats them as long-lived. */
 const mostLoaded = 3
 
 const yes = (): boolean => true
@@ -84,7 +84,7 @@ export function executor(deps: ExecuteDeps): Execute {
   const deliver = async (queued: ClaimedBatch): Promise<void> => {
     const claims = deps.heldClaims.begin(queued)
     const ahead = reading.get(claims.downstream)
-    const { loaded, isRead } = await load(
+    const { leased, isRead } = await load(
       deps.sql,
       ahead,
       claims,
@@ -96,8 +96,8 @@ export function executor(deps: ExecuteDeps): Execute {
       if (isAway(err)) deps.cluster.setDatabaseAway()
       throw err
     })
-    if (isRead) endUnread(claims, loaded)
-    if (isRead && loaded.length === 0) {
+    if (isRead) endUnread(claims, leased)
+    if (isRead && leased.length === 0) {
       busy.enter()
       // Without an answer the next such job asks.
       void lookUp(claims)
@@ -106,7 +106,7 @@ export function executor(deps: ExecuteDeps): Execute {
     }
     const limiter = deps.limiters.get(claims.downstream)
     const withoutHandler: LoadedDelivery[] = []
-    for (const one of loaded) {
+    for (const one of leased) {
       const { delivery } = one
       const downstream = downstreamOf(deps.handlers, delivery.task.messageCode, delivery.downstream)
       if (!downstream || !limiter) {
@@ -128,9 +128,9 @@ export function executor(deps: ExecuteDeps): Execute {
     for (const [at, one] of withoutHandler.entries()) start(giveBack(one, at), one)
   }
   /** Ends the claims whose delivery has changed since. */
-  function endUnread({ downstream, deliveries }: ClaimedBatch, loaded: readonly LeasedDelivery[]): void {
-    if (loaded.length === deliveries.length) return
-    const ids = new Set(loaded.map(one => one.delivery.task.id))
+  function endUnread({ downstream, deliveries }: ClaimedBatch, leased: readonly LeasedDelivery[]): void {
+    if (leased.length === deliveries.length) return
+    const ids = new Set(leased.map(one => one.delivery.task.id))
     for (const { taskId, attempt } of deliveries)
       if (!ids.has(taskId)) deps.heldClaims.end(downstream, taskId, attempt)
   }
@@ -144,7 +144,7 @@ async function release({ complete }: ExecuteDeps, delivery: LoadedDelivery, afte
 /** One attempt of a delivery that this process owns, from the hooks to the record. Its slot is free as soon as the answer arrives. */
 async function makeAttempt(
   deps: ExecuteDeps,
-  loaded: LeasedDelivery,
+  leased: LeasedDelivery,
   downstream: LoadedDownstream,
   limiter: SlotLimiter,
   pending: Outcomes
@@ -154,7 +154,7 @@ async function makeAttempt(
   let own: LeasedDelivery | undefined
   let ended: AttemptEnd | Move | undefined
   try {
-    const confirmed = deps.stoppedClaims.confirm(deps.sql, loaded, deps.owner.number())
+    const confirmed = deps.stoppedClaims.confirm(deps.sql, leased, deps.owner.number())
     own = confirmed instanceof Promise ? await confirmed : confirmed
     ended = own && (await attempt(deps, own, downstream))
   } finally {

@@ -35,7 +35,7 @@ export function heldClaims(downstreams: Iterable<string>): HeldClaims {
     begin: ({ downstream, deliveries }) => ({
       downstream,
       // Deliveries that this process has just claimed itself did not pass through the queue.
-      deliveries: deliveries.filter(one => one.loaded || hold(downstream, one.taskId, one.attempt))
+      deliveries: deliveries.filter(one => one.leased || hold(downstream, one.taskId, one.attempt))
     }),
     end,
     async withdraw(claims, release) {

@@ -1,6 +1,6 @@
 import type { Cluster } from './cluster.ts'
 import type { DeliveryHeaders } from './headers.ts'
-import { leaseSafetyMs, type LeasedDelivery } from './load.ts'
+import type { LeasedDelivery } from './load.ts'
 import type { Reach } from './reach.ts'
 
 /** This process as the owner of its claims (service/heartbeat.ts). */
@@ -12,6 +12,12 @@ export interface Owner {
   /** ms of our monotonic clock. Deliveries claimed or read before this were taken back when the process was declared dead. */
   since(): number
 }
+
+/** Reserved at the end of every lease, so that our own record is written before the lease counts as lost. */
+const leaseSafetyMs = 1_000
+
+/** The lease without which no send begins: with less than half of its timeout a healthy downstream would look slow. ms. */
+export const leastLeaseMs = (timeoutMs: number): number => timeoutMs / 2 + leaseSafetyMs
 
 /** The end of the lease, ms of our monotonic clock. */
 const expiresAt = ({ delivery, leasedFrom }: LeasedDelivery): number => leasedFrom + delivery.leaseLeftMs
@@ -49,7 +55,6 @@ export function timeLeft(
     now >= Math.min(deliverBeforeAt, forgetAt(headers, leased))
   )
     return 0
-  const left = Math.min(timeoutMs, expiresAt(leased) - leaseSafetyMs - now)
-  // With less than half of its timeout a healthy downstream would look slow.
-  return left < timeoutMs / 2 ? 0 : left
+  const leaseMs = expiresAt(leased) - now
+  return leaseMs < leastLeaseMs(timeoutMs) ? 0 : Math.min(timeoutMs, leaseMs - leaseSafetyMs)
 }

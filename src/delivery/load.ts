@@ -1,6 +1,7 @@
 import { extendLeases, loadDeliveries, type LoadedDelivery } from '../db/deliveries.ts'
 import type { Sql } from '../db/pool.ts'
 import { failpoint } from '../runtime/failpoint.ts'
+import { leastLeaseMs } from './lease.ts'
 import type { Semaphore } from '../runtime/semaphore.ts'
 
 /** A claimed delivery with its task, as a worker's SELECT reads it or as this process has just committed it. */
@@ -12,13 +13,10 @@ export interface LeasedDelivery {
   isOwnClaim: boolean
 }
 
-/** Reserved at the end of every lease, so that our own record is written before the lease counts as lost. */
-export const leaseSafetyMs = 1_000
-
 /** Claims of deliveries of one downstream. */
 export interface ClaimedBatch {
   downstream: string
-  deliveries: readonly { taskId: string; attempt: number; loaded?: LeasedDelivery | undefined }[]
+  deliveries: readonly { taskId: string; attempt: number; leased?: LeasedDelivery | undefined }[]
 }
 
 /** The time for a send to a downstream, and the lease that leaves it. ms. */
@@ -39,18 +37,18 @@ export async function load(
   { downstream, deliveries }: ClaimedBatch,
   owner: () => number | null,
   time?: SendTime
-): Promise<{ loaded: LeasedDelivery[]; isRead: boolean }> {
-  const own = deliveries.flatMap(one => one.loaded ?? [])
-  const unread = deliveries.filter(one => one.loaded === undefined)
-  if (unread.length === 0) return { loaded: own, isRead: false }
+): Promise<{ leased: LeasedDelivery[]; isRead: boolean }> {
+  const own = deliveries.flatMap(one => one.leased ?? [])
+  const unread = deliveries.filter(one => one.leased === undefined)
+  if (unread.length === 0) return { leased: own, isRead: false }
   for (let full = ahead?.full(); full; full = ahead?.full()) await full
   ahead?.enter()
   try {
     // The current number: during the wait, this process may have been declared dead and have joined again.
     const number = owner()
     const read = await readClaims(sql, downstream, unread, number)
-    const loaded = time && number !== null ? await inTime(sql, downstream, read, number, time) : read
-    return { loaded: [...own, ...loaded], isRead: true }
+    const leased = time && number !== null ? await inTime(sql, downstream, read, number, time) : read
+    return { leased: [...own, ...leased], isRead: true }
   } catch (err) {
     // PostgreSQL is away: the leases end, and the dispatcher finds them.
     ahead?.leave()
@@ -83,7 +81,7 @@ async function inTime(
   { timeoutMs, leaseMs }: SendTime
 ): Promise<LeasedDelivery[]> {
   // Others are not sent (timeLeft).
-  const short = read.filter(({ delivery }) => delivery.leaseLeftMs < timeoutMs / 2 + leaseSafetyMs)
+  const short = read.filter(({ delivery }) => delivery.leaseLeftMs < leastLeaseMs(timeoutMs))
   if (short.length === 0) return read
   const from = performance.now()
   const claims = short.map(({ delivery: { task, attempt } }) => ({ taskId: task.id, attempt }))

@@ -20,8 +20,8 @@ export interface LowWater {
   forget(): void
 }
 
-/** Clocks are never set into the past. But the statement that sets one commits a little later. */
-const overlapMs = 1_000
+/** Each look begins this long before the end of the last one: a clock becomes visible at its commit, a little after its time. */
+export const overlapMs = 1_000
 /** Full looks take 1 / `share` of the time. While they are cheap, nearly every look is full. */
 const share = 100
 const fullLookMs = 60_000

@@ -3,6 +3,7 @@ import type { TaskView } from '../db/views.ts'
 import { readBrief } from '../db/read-tasks.ts'
 import { readHolder, releaseKey, type OrderingKey, type Passed } from '../db/ordering.ts'
 import type { Sql } from '../db/pool.ts'
+import { isMoved } from '../db/transitions.ts'
 import { readTaskProgress, type TaskProgress } from '../db/task-progress.ts'
 import { retryTimesOf, type LoadedHandler } from '../handler/loaded.ts'
 import { moves, statusOf, type Move } from '../domain/transitions.ts'
@@ -21,7 +22,7 @@ interface RedeliverDeps {
   wake: () => void
 }
 
-/** `force` also redelivers HANDLED deliveries, and those past their deliverBefore. */
+/** `force` also redelivers HANDLED deliveries, those past their deliverBefore, and those whose prerequisite was deleted. */
 export interface RedeliverRequest {
   taskNo: string
   downstream?: string
@@ -75,8 +76,6 @@ export async function redeliver(
 }
 
 type Parts = TaskProgress['deliveries']
-
-const isMoved = (one: Completed): boolean => one === 'moved' || one === 'late'
 
 /** Whether the first write of a move has changed its delivery: its answer was lost, and its second write came too late. */
 async function hasHappened(
@@ -215,7 +214,8 @@ async function end(
     const parts = scoped(task.deliveries, downstream).filter(isWanted)
     const planned = parts.map(({ downstream: name, attempt, orderingKey, status }): Move => {
       const move = moveOf({ taskId: task.id, downstream: name, attempt, orderingKey, by: who.name })
-      // Of one that fails meanwhile this statement would not see the alarm: the next turn does. One that is redelivered may not be wanted.
+      // If the delivery fails meanwhile, this statement would not see its alarm: the move must be stale, and the next turn ends it. One that
+      // is redelivered meanwhile may not be wanted.
       return { ...move, ifStill: status === 'SENDING' ? 'SENDING' : 'FAILED' }
     })
     // In a later turn also one that has changed since, or is wanted only now.

@@ -123,7 +123,7 @@ async function promoteHeads(
   failpoint('promote.after_commit')
   const claimed = promoted.flatMap(({ phase, loaded, ...claim }): QueuedClaim[] =>
     phase === 'IN_FLIGHT'
-      ? [{ ...claim, ...(loaded && { loaded: { delivery: loaded, leasedFrom, isOwnClaim: true } }) }]
+      ? [{ ...claim, ...(loaded && { leased: { delivery: loaded, leasedFrom, isOwnClaim: true } }) }]
       : []
   )
   const waiting = promoted.length - claimed.length

@@ -1,12 +1,14 @@
 import type { LoadedDelivery } from '../db/deliveries.ts'
 import type { AttemptRow } from '../db/transitions.ts'
 import type { Decision } from '../domain/retry-policy.ts'
+import { redact, redactBytes } from '../domain/redact.ts'
+import type { Move } from '../domain/transitions.ts'
 import type { AttemptEnd } from '../domain/types.ts'
 import type { AboutOutcome, AttemptOutcome } from '../handler/define.ts'
 import type { LoadedDownstream, LoadedHandler } from '../handler/loaded.ts'
 import type { Logger } from '../runtime/logger.ts'
 import { semaphore } from '../runtime/semaphore.ts'
-import { moveOf, type Complete, type Completed } from './complete.ts'
+import type { Complete, Completed } from './complete.ts'
 import { inHookTime, LazyHookContext } from './hooks.ts'
 
 interface OutcomesDeps {
@@ -126,3 +128,41 @@ function logEnd(
   else if (isWell) log.debug(fields, 'attempt.done')
   else log.info(fields, 'attempt.done')
 }
+
+/** The move of an attempt that this process has in flight. */
+function moveOf({ task, downstream, attempt }: LoadedDelivery, decision: Decision): Move {
+  const { id: taskId, orderingKey } = task
+  const move: Move = { taskId, downstream, attempt, orderingKey, name: decision.move, ifStill: 'IN_FLIGHT' }
+  // No spread: for each attempt it would cost as much as the whole decision.
+  if ('afterMs' in decision) move.afterMs = decision.afterMs
+  if ('reason' in decision) move.reason = decision.reason
+  if ('handledBy' in decision) move.handledBy = decision.handledBy
+  return move
+}
+
+/** The longest stored message id of a broker, in characters. The known brokers use at most 300. */
+const mostMessageId = 512
+
+/** The row of an attempt, without the secrets that were sent with it. */
+export function attemptRow(
+  outcome: AttemptEnd,
+  { ms, startedAt, node }: Pick<AttemptRow, 'ms' | 'startedAt' | 'node'>
+): AttemptRow {
+  return {
+    outcome: outcome.kind,
+    reason: 'reason' in outcome ? storable(outcome.reason) : null,
+    statusCode: outcome.status ?? null,
+    answer: outcome.answer?.length ? redactBytes(outcome.answer) : null,
+    headers: outcome.headers?.length ? redact(JSON.stringify(outcome.headers)) : null,
+    address: outcome.address ?? null,
+    warning: outcome.warning === undefined ? null : storable(outcome.warning),
+    messageId: outcome.messageId === undefined ? null : storable(outcome.messageId.slice(0, mostMessageId)),
+    alarm: outcome.kind === 'failed' ? (outcome.alarm ?? null) : null,
+    ms,
+    startedAt,
+    node
+  }
+}
+
+/** PostgreSQL's text cannot hold NUL, and the text of an error may contain anything, even the headers that were sent. */
+const storable = (text: string): string => redact(text).replaceAll('\0', '\uFFFD')

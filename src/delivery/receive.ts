@@ -22,7 +22,7 @@ import type { Logger } from '../runtime/logger.ts'
 import type { Cluster } from './cluster.ts'
 import { receiptCheck, type HandlersElsewhere } from './handlers-elsewhere.ts'
 import { orUnavailable } from './unavailable.ts'
-import type { Complete, Completed, CountedCompletion } from './complete.ts'
+import type { Complete, Completed, MeasuredCompletion } from './complete.ts'
 
 /** A receipt as posted to /callback. `data` is JSON text as posted. */
 export interface ReceiptRequest {
@@ -115,7 +115,7 @@ async function take(
 ): Promise<ReceiveResult> {
   const { downstream, attempt, issuedMs } = token
   let decision: ReceiptDecision | undefined
-  // A turn is too late if the delivery has changed once more. It cannot change for ever.
+  // Each turn reads the delivery again, because it changed before the write. After ten turns the sender must repeat the receipt.
   for (let turn = 0; turn < 10; turn++) {
     checkRoom(deps, store)
     const found = await orUnavailable(
@@ -220,7 +220,7 @@ function checkRoom({ cluster, mostText = 67_108_864, mostWaiting = 5_000 }: Rece
 async function write(
   deps: ReceiveDeps,
   store: Store,
-  completion: CountedCompletion & { receipt: ReceiptRow }
+  completion: MeasuredCompletion & { receipt: ReceiptRow }
 ): Promise<Completed> {
   const length = completion.receipt.data?.length ?? 0
   store.waiting++
@@ -234,8 +234,8 @@ async function write(
 }
 
 /**
- * Whether the delivery, as it is now, still takes this receipt. One that is not HANDLED may yet change nothing, as PROCESSING before
- * the outcome of its attempt is written. The hook can make none count that does not: it changes only HANDLED, which counts longest.
+ * Whether the delivery, as it is now, still takes this receipt. A receipt other than HANDLED may count and still change nothing, such as
+ * PROCESSING before the outcome of its attempt is written. The hook changes only HANDLED, and no other result counts longer.
  */
 function canCount(result: ReceiptResult, token: TokenClaims, found: ReceivingDelivery): boolean {
   if (token.attempt < found.roundFrom || token.attempt > found.attempt) return false

@@ -2,7 +2,7 @@ import { insertSteps } from '../db/steps.ts'
 import type { InsertResult, NewTask } from '../db/tasks.ts'
 import { uuidv7 } from '../domain/ids.ts'
 import type { LoadedHandler } from '../handler/loaded.ts'
-import { taskOf } from './accepted-task.ts'
+import { acceptedTaskOf } from './accepted-task.ts'
 import type { WriteDependentsDeps } from './write-dependents.ts'
 import { fanOut, type FanOutDeps } from './fan-out.ts'
 import { writeTasks, type WriteTasksDeps } from './write-tasks.ts'
@@ -14,7 +14,7 @@ export function withSteps(
   { dtm }: LoadedHandler,
   now: Date
 ): NewTask | 'no_handler' {
-  const steps = dtm?.steps(taskOf(first, now))
+  const steps = dtm?.steps(acceptedTaskOf(first, now))
   if (!steps) return first
   const tasks: NewTask[] = []
   for (const step of steps.tasks) {
@@ -23,7 +23,7 @@ export function withSteps(
     const { committed: _, ...same } = first
     const task: NewTask = { ...same, ...step, id: uuidv7(), contentHash: '', deliveries: [] }
     task.deliveries = fanOut(deps, handler, task, () => ({
-      task: taskOf(task, now),
+      task: acceptedTaskOf(task, now),
       body: JSON.parse(task.messageBody) as unknown
     }))
     tasks.push(task)

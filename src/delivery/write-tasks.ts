@@ -4,7 +4,7 @@ import { insertTasks, type InsertResult, type NewTask } from '../db/tasks.ts'
 import { Unavailable } from '../runtime/errors.ts'
 import { failpoint } from '../runtime/failpoint.ts'
 import { startsNow, type Admission } from './admission.ts'
-import { loadedOf } from './accepted-task.ts'
+import { acceptedDeliveryOf } from './accepted-task.ts'
 import type { Cluster } from './cluster.ts'
 import type { QueuedClaim, Enqueuer } from './enqueue.ts'
 import { orUnavailable } from './unavailable.ts'
@@ -57,7 +57,7 @@ function enqueue(deps: WriteTasksDeps, tasks: NewTask[], inserted: InsertResult[
       if (!delivery) continue
       const claim: QueuedClaim = { taskId: task.id, downstream: delivery.downstream, attempt: 1 }
       if (deps.hasWorker)
-        claim.loaded = { delivery: loadedOf(task, delivery, one, at), leasedFrom, isOwnClaim: true }
+        claim.leased = { delivery: acceptedDeliveryOf(task, delivery, one, at), leasedFrom, isOwnClaim: true }
       claimed.push(claim)
     }
   }

@@ -11,7 +11,7 @@
 //   phase       what a SENDING delivery is doing: BLOCKED, WAITING, IN_FLIGHT, AWAITING_RECEIPT
 //   clock       `next_action_at` of a SENDING delivery: when it is due, its lease ends or its receipt is missing
 //   move        a change of a delivery from one state to another (transitions.ts)
-//   sweep       a turn of the dispatcher: it claims what is due and rescues what is overdue
+//   sweep       a periodic look for what was left undone; that of the dispatcher also claims what is due
 //   receipt     a message of a downstream about a delivery, by POST /callback or from a queue
 //   outcome     the result of an attempt: data, never an exception
 //   lease       the time in which the current attempt owns its delivery
@@ -23,7 +23,7 @@
 //   probe       a question to a downstream before a task is sent again: has it handled the task?
 //   process     a running Ackbox, with some of the roles api, worker and dispatcher
 //   node        the name of a process, for people and logs
-//   owner       the number by which a process owns the deliveries that it claims; after it was declared dead, it gets a new one
+//   owner       the number by which a process owns the deliveries that it claims; after it was declared dead, it gets a new one. Of an operation: the node that runs it
 //   settle      an operator records how a delivery ended
 //   operation   a bulk change in the background, with progress
 //   check       a question to the producer of a half message that is still open: was it committed? (check-back)
@@ -31,6 +31,11 @@
 /** The numbers of the classic table, stored in `delivery.status`. The API uses the words. */
 export const statusNumber = { DELETED: -1, SENDING: 0, HANDLED: 1, FAILED: 2 } as const
 export type Status = keyof typeof statusNumber
+
+const statusWords = new Map<number, Status>(
+  Object.entries(statusNumber).map(([word, number]) => [number, word as Status])
+)
+export const statusWord = (number: number): Status => statusWords.get(number) ?? 'DELETED'
 
 /** The status of a task. PREPARED: its deliveries are not made yet. CANCELLED: they never will be. */
 export const taskStatuses = ['DELETED', 'SENDING', 'HANDLED', 'FAILED', 'PREPARED', 'CANCELLED'] as const

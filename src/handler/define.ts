@@ -68,7 +68,7 @@ export interface About<Body> {
 }
 
 export interface AboutAttempt<Body> extends About<Body> {
-  /** Rises with every try of this delivery. Gaps are possible. */
+  /** Rises with every claim of this delivery. Gaps are possible. */
   attempt: number
 }
 

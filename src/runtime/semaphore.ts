@@ -1,4 +1,4 @@
-/** Limits how many may be inside. A caller that enters beyond the limit waits until there is room. */
+/** Limits how many may be inside. `enter` never waits: before it a caller awaits `full()` until there is room. */
 export interface Semaphore {
   enter(): void
   leave(): void

@@ -4,7 +4,7 @@ import { completeReceipts, type HandledReceipt } from '../../src/db/receipts.ts'
 import { completeSends, type SuccessfulSend } from '../../src/db/sends.ts'
 import { applyMoves, type ReceiptRow } from '../../src/db/transitions.ts'
 import type { Sql } from '../../src/db/pool.ts'
-import { completer, type Complete, type CountedCompletion } from '../../src/delivery/complete.ts'
+import { completer, type Complete, type MeasuredCompletion } from '../../src/delivery/complete.ts'
 import { only } from '../support/only.ts'
 import { lockWaits, testDb } from '../support/postgres.ts'
 import { standing, stored, tried } from '../support/rows.ts'
@@ -39,7 +39,7 @@ async function setup(t: Test, through = (sql: Sql): Sql => sql): Promise<Story> 
 
 const key = (taskId: string, attempt = 5) => ({ taskId, downstream: 'warehouse', attempt })
 const task = { messageCode: 'order.paid' }
-const send = (taskId: string): CountedCompletion => ({
+const send = (taskId: string): MeasuredCompletion => ({
   move: { ...key(taskId), name: 'sent', afterMs: 60_000 },
   attempt: tried(),
   task
@@ -51,7 +51,7 @@ const row = (taskId: string, attempt?: number): ReceiptRow => ({
   data: null,
   remote: '10.0.0.1'
 })
-const receipt = (taskId: string, attempt?: number): CountedCompletion => ({
+const receipt = (taskId: string, attempt?: number): MeasuredCompletion => ({
   move: { ...key(taskId, attempt), name: 'receive', handledBy: 'receipt', ifStill: 'SENDING' },
   receipt: row(taskId, attempt),
   task
@@ -117,7 +117,7 @@ t.test('a flood of PROCESSING of one delivery costs one statement, and all hear 
     await standing(sql, at, { inMs: 5_000, needsReceipt: true }),
     await standing(sql, at, { inMs: 5_000, needsReceipt: true })
   ] as const
-  const processing = (id: string): CountedCompletion => ({
+  const processing = (id: string): MeasuredCompletion => ({
     move: { ...key(id), name: 'extend', afterMs: 60_000 },
     receipt: { ...row(id), result: 'PROCESSING' },
     task
@@ -135,7 +135,7 @@ t.test('a flood of PROCESSING of one delivery costs one statement, and all hear 
 t.test('receipts that move nothing are kept beside all others', async t => {
   const { sql, record, inFlight } = await setup(t)
   const id = await inFlight()
-  const asked: CountedCompletion[] = [send(id), { move: null, receipt: row(id), task }, receipt(id)]
+  const asked: MeasuredCompletion[] = [send(id), { move: null, receipt: row(id), task }, receipt(id)]
   t.same((await Promise.all(asked.map(record))).toSpliced(1, 1), ['moved', 'moved'])
   t.same(new Set((await receipts(sql)).map(one => one['applied'])), new Set([true, false]))
 })
@@ -154,7 +154,7 @@ t.test('of three statements one loses its connection: what the others wrote is t
     return new Proxy(whole, { apply: losing })
   })
   const ids = [await inFlight(), await inFlight(), await inFlight()] as const
-  const retry: CountedCompletion = { move: { ...key(ids[2]), name: 'retry', afterMs: 1_000 }, task }
+  const retry: MeasuredCompletion = { move: { ...key(ids[2]), name: 'retry', afterMs: 1_000 }, task }
   const asked = [send(ids[0]), receipt(ids[1]), retry]
   t.same(await Promise.all(asked.map(record)), ['moved', 'moved', 'moved'])
   t.equal(lost, 1)
@@ -178,7 +178,7 @@ t.test(
     })
     await holding
     const ids = [await inFlight(), await inFlight(), await inFlight(), await inFlight()] as const
-    const retry = (id: string): CountedCompletion => ({
+    const retry = (id: string): MeasuredCompletion => ({
       move: { ...key(id), name: 'retry', afterMs: 1_000 },
       task
     })
@@ -204,7 +204,7 @@ t.test(
 t.test('who finds a delivery again does not wait for its row', async t => {
   const { sql, record, inFlight } = await setup(t)
   const [held, free] = [await inFlight(), await inFlight()]
-  const lost = (id: string): CountedCompletion => ({
+  const lost = (id: string): MeasuredCompletion => ({
     move: { ...key(id), name: 'lose' },
     task,
     skipLocked: true

@@ -15,12 +15,12 @@ async function acceptedOne(t: Test, post: Parameters<Story['post']>[0] = {}) {
   return {
     ...story,
     claim: claim!,
-    loaded: { ...claim!.loaded!, leasedFrom: Math.round(claim!.loaded!.leasedFrom) }
+    leased: { ...claim!.leased!, leasedFrom: Math.round(claim!.leased!.leasedFrom) }
   }
 }
 
 t.test('what was accepted here is what a worker would have read', async t => {
-  const { sql, claim, loaded } = await acceptedOne(t, {
+  const { sql, claim, leased } = await acceptedOne(t, {
     deliverBefore: new Date(Date.now() + 600_000),
     extend: '{"source":"till","weights":[1]}',
     sceneType: 'shop',
@@ -28,15 +28,15 @@ t.test('what was accepted here is what a worker would have read', async t => {
   })
   const { taskId, downstream, attempt } = claim
   const asAccepted = await load(sql, undefined, { downstream, deliveries: [claim] }, () => null)
-  t.same(asAccepted, { loaded: [claim.loaded], isRead: false }, 'no statement')
-  const { loaded: read, isRead } = await load(
+  t.same(asAccepted, { leased: [claim.leased], isRead: false }, 'no statement')
+  const { leased: read, isRead } = await load(
     sql,
     undefined,
     { downstream, deliveries: [{ taskId, attempt }] },
     () => null
   )
   t.ok(isRead)
-  const { leaseLeftMs, claimedMs, deliverBeforeLeftMs, roundMs, ...rest } = loaded.delivery
+  const { leaseLeftMs, claimedMs, deliverBeforeLeftMs, roundMs, ...rest } = leased.delivery
   const {
     leaseLeftMs: leaseLater,
     claimedMs: claimAge,
@@ -45,7 +45,7 @@ t.test('what was accepted here is what a worker would have read', async t => {
     ...restRead
   } = read[0]!.delivery
   t.same(rest, restRead)
-  t.ok(claim.loaded!.leasedFrom <= read[0]!.leasedFrom)
+  t.ok(claim.leased!.leasedFrom <= read[0]!.leasedFrom)
   t.ok(roundAge >= roundMs && roundAge < 5_000, 'its round began with it')
   t.equal(claimedMs, 0)
   t.ok(claimAge > 0 && claimAge < 5_000, 'and its claim')
@@ -57,29 +57,29 @@ t.test('what was accepted here is what a worker would have read', async t => {
 })
 
 t.test('an accepted delivery is sent as it is for a second, then only as PostgreSQL knows it', async t => {
-  const { sql, loaded, remove, claim } = await acceptedOne(t)
-  let now = loaded.leasedFrom + 1_000
+  const { sql, leased, remove, claim } = await acceptedOne(t)
+  let now = leased.leasedFrom + 1_000
   const { confirm } = stoppedClaims(() => now)
-  t.equal(confirm(sql, loaded, null), loaded, 'without a statement')
+  t.equal(confirm(sql, leased, null), leased, 'without a statement')
   now++
-  t.match(await confirm(sql, loaded, null), { isOwnClaim: false, delivery: { task: { id: claim.taskId } } })
-  await remove(loaded.delivery.task.taskNo)
-  t.equal(await confirm(sql, loaded, null), undefined, 'another process stopped it')
+  t.match(await confirm(sql, leased, null), { isOwnClaim: false, delivery: { task: { id: claim.taskId } } })
+  await remove(leased.delivery.task.taskNo)
+  t.equal(await confirm(sql, leased, null), undefined, 'another process stopped it')
 })
 
 t.test('what this process stopped is read at once, and forgotten a second later', async t => {
-  const { sql, loaded, claim } = await acceptedOne(t)
-  let now = loaded.leasedFrom
+  const { sql, leased, claim } = await acceptedOne(t)
+  let now = leased.leasedFrom
   const { add, confirm } = stoppedClaims(() => now)
   add('another task', claim.downstream)
-  t.equal(confirm(sql, loaded, null), loaded)
+  t.equal(confirm(sql, leased, null), leased)
   add(claim.taskId, 'points')
-  t.equal(confirm(sql, loaded, null), loaded, 'stopped at another downstream')
+  t.equal(confirm(sql, leased, null), leased, 'stopped at another downstream')
   add(claim.taskId, claim.downstream)
-  t.not(confirm(sql, loaded, null), loaded)
+  t.not(confirm(sql, leased, null), leased)
   now += 1_001
   add('a third', claim.downstream)
-  const later: LeasedDelivery = { ...loaded, leasedFrom: now }
+  const later: LeasedDelivery = { ...leased, leasedFrom: now }
   t.equal(confirm(sql, later, null), later)
 })
 
@@ -122,9 +122,9 @@ t.test('a claim of a process with a shorter timeout gets a lease in which it can
   }
   await sql`update delivery set owner = 7, next_action_at = now() + interval '20 s', updated_at = now() - interval '50 s'`
   const time = { timeoutMs: 60_000, leaseMs: 70_000 }
-  const { loaded } = await load(sql, undefined, unread, () => 8, time)
-  t.ok((loaded[0]?.delivery.leaseLeftMs ?? 0) >= 70_000)
-  t.ok((loaded[0]?.delivery.claimedMs ?? 0) >= 50_000, 'it was claimed when it was')
+  const { leased } = await load(sql, undefined, unread, () => 8, time)
+  t.ok((leased[0]?.delivery.leaseLeftMs ?? 0) >= 70_000)
+  t.ok((leased[0]?.delivery.claimedMs ?? 0) >= 50_000, 'it was claimed when it was')
   const extended = await lease()
   t.ok(extended > 60_000 && extended <= 70_000)
 
@@ -133,10 +133,10 @@ t.test('a claim of a process with a shorter timeout gets a lease in which it can
 
   await sql`update delivery set next_action_at = now() - interval '1 ms'`
   const late = await load(sql, undefined, unread, () => 8, time)
-  t.ok((late.loaded[0]?.delivery.leaseLeftMs ?? 0) <= 0, 'one that has ended is left to the dispatcher')
+  t.ok((late.leased[0]?.delivery.leaseLeftMs ?? 0) <= 0, 'one that has ended is left to the dispatcher')
   t.ok((await lease()) < 0)
 
   await sql`update delivery set next_action_at = now() + interval '20 s'`
   const nameless = await load(sql, undefined, unread, () => null, time)
-  t.ok((nameless.loaded[0]?.delivery.leaseLeftMs ?? 0) < 21_000)
+  t.ok((nameless.leased[0]?.delivery.leaseLeftMs ?? 0) < 21_000)
 })

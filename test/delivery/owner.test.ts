@@ -199,16 +199,16 @@ t.test('what was claimed before it was declared dead has no time left, and what 
   queue.mode = 'hold'
   await post()
   await quiet()
-  const loaded = queue.jobs.flat()[0]?.loaded
+  const leased = queue.jobs.flat()[0]?.leased
   const [downstream] = handlers.get('order.paid')?.downstreams ?? []
-  if (!loaded || !downstream) throw new Error('nothing was claimed')
+  if (!leased || !downstream) throw new Error('nothing was claimed')
   const reach = { isSuspended: () => false }
   const headers = { forgetMs: 60_000 }
   const deps = { cluster: around, owner, stopping: stopping.signal, reach, headers }
-  const left = (): number => timeLeft(deps, loaded, downstream.limit.timeoutMs)
+  const left = (): number => timeLeft(deps, leased, downstream.limit.timeoutMs)
   t.ok(left() > 0)
   owner.now.since = performance.now()
   t.equal(left(), 0)
-  owner.now.since = loaded.leasedFrom
+  owner.now.since = leased.leasedFrom
   t.ok(left() > 0)
 })
