@@ -2,6 +2,7 @@
 import { environment, readConfig, type Config } from '../service/config.ts'
 import { list } from '../service/settings.ts'
 import { createKey, listApiKeys, revokeKey, scopes, type Scope } from '../db/api-keys.ts'
+import { drizzle } from '../db/drizzle.ts'
 import type { Sql } from '../db/pool.ts'
 import { commandLine } from '../runtime/package.ts'
 import { downstreamForm, messageCodeForm } from '../domain/ids.ts'
@@ -90,7 +91,7 @@ async function create(sql: Sql, name: string, options: Options): Promise<void> {
 }
 
 async function printKeys(sql: Sql): Promise<void> {
-  const keys = await listApiKeys(sql)
+  const keys = await listApiKeys(drizzle(sql))
   if (keys.length === 0)
     console.log(`There are no keys. Create one: ${commandLine('key create NAME --scopes tasks:write')}`)
   for (const key of keys) {

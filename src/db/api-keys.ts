@@ -2,8 +2,10 @@ import { createHash, randomBytes } from 'node:crypto'
 import { batcher } from './batch.ts'
 import { plainArray } from './arrays.ts'
 import { actor } from './audit.ts'
+import { asc, getTableColumns } from './drizzle.ts'
 import type { Sql } from './pool.ts'
-import type { apiKey } from './schema.ts'
+import type { Reads } from './reads.ts'
+import { apiKey } from './schema.ts'
 import type { Actor } from '../domain/types.ts'
 
 export const scopes = ['tasks:write', 'tasks:read', 'ops:read', 'ops:write'] as const
@@ -16,8 +18,6 @@ export interface ApiKey {
   /** Null: every message code. */
   messageCodes: readonly string[] | null
 }
-
-type ListedKey = Omit<typeof apiKey.$inferSelect, 'hash'>
 
 export interface NewKey {
   name: string
@@ -45,10 +45,11 @@ export async function createKey(
   return { id, key }
 }
 
-export async function listApiKeys(sql: Sql): Promise<ListedKey[]> {
-  return await sql<ListedKey[]>`
-    select id, name, scopes, message_codes as "messageCodes", created_at as "createdAt", revoked_at as "revokedAt"
-    from api_key order by created_at, id`
+const { hash: _, ...listed } = getTableColumns(apiKey)
+
+/** The oldest first, also those that are revoked. */
+export async function listApiKeys(db: Pick<Reads['db'], 'select'>) {
+  return await db.select(listed).from(apiKey).orderBy(asc(apiKey.createdAt), asc(apiKey.id))
 }
 
 /** False: there is no such key, or it is revoked already. */

@@ -11,8 +11,8 @@ import type { Metrics } from '../runtime/metrics.ts'
 import type { Transport } from '../transport/types.ts'
 import type { DeliveryHeaders } from './headers.ts'
 import { inHookTime, LazyHookContext, runBeforeSend } from './hooks.ts'
-import { forgetAt, timeLeft, type LeaseDeps } from './lease.ts'
-import type { LeasedDelivery, SendTime } from './load.ts'
+import { forgetAt, timeLeft, type LeaseDeps, type LeasedDelivery } from './lease.ts'
+import type { SendTime } from './load.ts'
 import { askDownstream } from './probe.ts'
 
 export interface AttemptDeps extends LeaseDeps {

@@ -1,9 +1,8 @@
 import { failpoint } from '../runtime/failpoint.ts'
 import type { Claim } from '../db/deliveries.ts'
 import type { HeldClaims } from './held-claims.ts'
-import type { LeasedDelivery } from './load.ts'
 import type { Complete } from './complete.ts'
-import type { Owner } from './lease.ts'
+import type { Owner, LeasedDelivery } from './lease.ts'
 import { waitGroup } from '../runtime/semaphore.ts'
 
 /** A claim on its way to a worker. */

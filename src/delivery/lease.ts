@@ -1,7 +1,16 @@
+import type { LoadedDelivery } from '../db/deliveries.ts'
 import type { Cluster } from './cluster.ts'
 import type { DeliveryHeaders } from './headers.ts'
-import type { LeasedDelivery } from './load.ts'
 import type { Reach } from './reach.ts'
+
+/** A claimed delivery with its task, as a worker's SELECT reads it or as this process has just committed it. */
+export interface LeasedDelivery {
+  delivery: LoadedDelivery
+  /** Start of its lease: before the statement that wrote or read it, ms of our monotonic clock. */
+  leasedFrom: number
+  /** This process claimed it itself, when it accepted the task or when its turn came, and has not read it back. */
+  isOwnClaim: boolean
+}
 
 /** This process as the owner of its claims (service/heartbeat.ts). */
 export interface Owner {

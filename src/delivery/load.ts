@@ -1,17 +1,8 @@
 import { extendLeases, loadDeliveries, type LoadedDelivery } from '../db/deliveries.ts'
 import type { Sql } from '../db/pool.ts'
 import { failpoint } from '../runtime/failpoint.ts'
-import { leastLeaseMs } from './lease.ts'
+import { leastLeaseMs, type LeasedDelivery } from './lease.ts'
 import type { Semaphore } from '../runtime/semaphore.ts'
-
-/** A claimed delivery with its task, as a worker's SELECT reads it or as this process has just committed it. */
-export interface LeasedDelivery {
-  delivery: LoadedDelivery
-  /** Start of its lease: before the statement that wrote or read it, ms of our monotonic clock. */
-  leasedFrom: number
-  /** This process claimed it itself, when it accepted the task or when its turn came, and has not read it back. */
-  isOwnClaim: boolean
-}
 
 /** Claims of deliveries of one downstream. */
 export interface ClaimedBatch {

@@ -1,5 +1,6 @@
 import type { Sql } from '../db/pool.ts'
-import { readClaims, type LeasedDelivery } from './load.ts'
+import { readClaims } from './load.ts'
+import type { LeasedDelivery } from './lease.ts'
 
 /** An own claim that is older is read before its send: another process may have stopped it. */
 const ownClaimTrustMs = 1_000

@@ -136,7 +136,7 @@ export function apiCalls(options: ApiCallsOptions): ApiDeps {
     createSession: session => createSession(sql, session),
     endSession: hash => endSession(sql, hash),
     watchChanges: watchChanges({ sql, log }),
-    listApiKeys: () => listApiKeys(sql),
+    listApiKeys: () => listApiKeys(reads.db),
     createApiKey: key => createKey(sql, key),
     revokeApiKey: request => revokeKey(sql, request),
     resolveAlarm: request => resolveAlarm(sql, request),

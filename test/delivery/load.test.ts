@@ -1,6 +1,7 @@
 import t, { type Test } from 'tap'
 import { stoppedClaims } from '../../src/delivery/stopped-claims.ts'
-import { load, type LeasedDelivery } from '../../src/delivery/load.ts'
+import { load } from '../../src/delivery/load.ts'
+import type { LeasedDelivery } from '../../src/delivery/lease.ts'
 import { testDb } from '../support/postgres.ts'
 import { setup, type Story } from '../support/setup.ts'
 import { until } from '../support/until.ts'
