@@ -4,13 +4,18 @@ export interface Scanned {
   names: Set<string>
   /** Those of the names that it asks for with `'NAME' in env`. */
   optional: Set<string>
-  /** The origins that are written out in url`…`. */
+  /** The origins that are written out, in url`…` or in a text. */
   origins: string[]
 }
 
 export function scanSource(source: string): Scanned {
   const code = plainCode(source)
-  const origins = new Set([...code.matchAll(/\burl`(https?:\/\/[^/?#`$\s]+)/g)].map(([, one = '']) => one))
+  const texts = (source.match(tokens) ?? []).filter(token => /^['"]/.test(token))
+  const written = [
+    ...code.matchAll(/\burl`(https?:\/\/[^/?#`$\s]+)/g),
+    ...texts.flatMap(text => [...text.matchAll(/^.(https?:\/\/[^/?#\s'"]+)/g)])
+  ]
+  const origins = new Set(written.map(([, one = '']) => one))
   const imports = /import\s*\{([^}]*)\}\s*from\s*['"]ackbox\/handler['"]/.exec(code)?.[1] ?? ''
   if (!/(^|[\s,])env\s*(,|$)/.test(imports.trim()))
     return { names: new Set(), optional: new Set(), origins: [...origins] }

@@ -146,6 +146,29 @@ t.test('targets that may not be reached are told before a task is sent to them',
     level: 'OK',
     found: '3 targets, none of them is blocked'
   })
+  writeFileSync(
+    path.join(dir, 'plain.mjs'),
+    `import { defineHandler, z } from 'ackbox/handler'
+     // not 'http://10.3.3.3'
+     export default defineHandler({ messageCode: 'plain', body: z.any(), downstreams: {
+       d9: { transport: 'http', request: () => ({ url: 'http://10.9.9.9:8080/orders' }) } } })`
+  )
+  t.match(said((await run('doctor', { ...env, EGRESS_ALLOW: given })).out, 'EGRESS_ALLOW'), {
+    level: 'FIX',
+    found: /^plain\.mjs: http:\/\/10\.9\.9\.9:8080: target 10\.9\.9\.9 is in a private range$/
+  })
+})
+
+t.test('a handler whose targets are not in its text is told to be tried, and not to be sound', async t => {
+  const dir = folder(t)
+  writeFileSync(
+    path.join(dir, 'computed.mjs'),
+    `import { defineHandler, z } from 'ackbox/handler'
+     export default defineHandler({ messageCode: 'computed', body: z.any(), downstreams: {
+       d1: { transport: 'http', request: ({ body }) => ({ url: body.url }) } } })`
+  )
+  const { out } = await run('doctor', { DATABASE_URL: (await testDb(t)).url, HANDLERS_DIR: dir })
+  t.match(said(out, 'EGRESS_ALLOW').found, /^no target is written .*--dry-run$/)
 })
 
 t.test('a broker that is the Redis of the queue is told, whatever its address', async t => {

@@ -236,7 +236,11 @@ export const checks: Check[] = [
     name: 'EGRESS_ALLOW',
     look: ({ targets }, { egressAllow }) => {
       const refused = targets.filter(target => target.refused !== undefined)
-      if (refused.length === 0) return ok(`${targets.length} targets, none of them is blocked`)
+      if (targets.length === 0)
+        return ok(
+          `no target is written in the text of a handler: check one with ${commandLine('handlers')} --dry-run`
+        )
+      if (refused.length === 0) return ok(`${counted(targets.length, 'target')}, none of them is blocked`)
       const found = refused.map(target => `${target.of}: ${whyOf(target)}`).join('; ')
       const isLost = (one: Target) =>
         targets.every(({ of, refused: why }) => of !== one.of || why !== undefined)
