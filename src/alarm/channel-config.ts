@@ -180,7 +180,7 @@ const mailExample = 'smtp://host:587/?from=ackbox@example.com&to=ops@example.com
 function wrongMail(url: URL): string | undefined {
   const { from, to } = mailAddresses(url)
   if (from === '' || to.length === 0) return `needs from and to: ${mailExample}`
-  if (!isMailAddress(from)) return `has a from that is no mail address: ${mailExample}`
+  if (!isMailAddress(from)) return `has a from that is not a mail address: ${mailExample}`
   if (!to.every(isMailAddress))
     return `has a to that is no mail address, or no list of them with commas: ${mailExample}`
   return undefined

@@ -62,7 +62,7 @@ function decisionOf(posted: ReceiptResult, returned: unknown): ReceiptDecision {
   const text = typeof extend === 'object' && !Array.isArray(extend) ? JSON.stringify(extend) : 'null'
   if (text === 'null' || text.length > mostExtend || unstorable.test(text))
     throw new TypeError(
-      `onReceipt set an extend that is no object of at most ${mostExtend} characters of JSON`
+      `onReceipt set an extend that is not an object of at most ${mostExtend} characters of JSON`
     )
   return { ...decision, extend: text }
 }

@@ -233,9 +233,9 @@ function valueProblem(value: unknown): string | undefined {
 }
 
 function problemOf(value: unknown): string | undefined {
-  if (typeof value === 'number' && !Number.isFinite(value)) return `${value} is no number of JSON`
+  if (typeof value === 'number' && !Number.isFinite(value)) return `${value} is not a number of JSON`
   if (typeof value === 'bigint')
-    return `a BigInt is no number of JSON; write it as text, or the whole body as messageBodyText`
+    return `a BigInt is not a number of JSON; write it as text, or the whole body as messageBodyText`
   if (value instanceof Map || value instanceof Set)
     return `JSON has no ${value instanceof Map ? 'Map; use Object.fromEntries' : 'Set; use an array'}`
   return valueProblem(value)

@@ -41,7 +41,7 @@ export function wrongReceipts(
 ): string[] {
   return list(RECEIPTS_FROM).flatMap(name => {
     const broker = brokers.get(name)
-    if (!broker) return [`RECEIPTS_FROM names ${name}, which is no broker: set ${brokerVariable(name)}`]
+    if (!broker) return [`RECEIPTS_FROM names ${name}, which is not a broker: set ${brokerVariable(name)}`]
     return bringsReceipts(transportOf(broker.scheme))
       ? []
       : [

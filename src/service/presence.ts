@@ -144,7 +144,7 @@ export function presence({ sql, node, owner, version, reach, ...options }: Prese
       const [other] = disagreements({ secrets: facts.secrets }, await liveNodes(sql))
       if (other)
         throw new SettingError(
-          `SECRET is not that of ${other.nodes.join(', ')}, which run on this database: receipts for the one would be refused by the other. Set the same; to change it, follow "Rotate SECRET" in docs/operations.md`
+          `SECRET is not that of ${other.nodes.join(', ')}, which run on this database: each would refuse the receipts for the other. Set the same; to change it, follow "Rotate SECRET" in docs/operations.md`
         )
       await Promise.all([announce({ handles }), owner.join()])
     },

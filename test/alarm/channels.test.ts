@@ -245,7 +245,7 @@ t.test('mail: an address that is none is refused, and said which', t => {
   const said = (query: string) => parseChannel('ops', `smtp://mail.test/?${query}`)
   const to = 'to=ops@example.com'
   for (const from of ['ackbox', 'ack box@example.com', 'a@b@c', 'Ackbox <ackbox>', 'a@b.c,d@e.f'])
-    t.match(said(`from=${from}&${to}`), /^has a from that is no mail address: smtp:/, from)
+    t.match(said(`from=${from}&${to}`), /^has a from that is not a mail address: smtp:/, from)
   for (const wrong of ['ops', 'ops%20x@example.com', 'a@b.c,nobody', 'a@b.c;d@e.f'])
     t.match(said(`from=a@b.c&to=${wrong}`), /^has a to that is no mail address/, wrong)
   for (const none of [to, 'from=a@b.c', 'from=a@b.c&to=,'])

@@ -238,7 +238,7 @@ t.test(
         { code: 'INVALID', pointer: '/retryTimes' }
       ],
       [
-        'an extend that is no object',
+        'an extend that is not an object',
         `'order.paid', '${good}', 'extend', extend => '[1]'`,
         { code: 'INVALID', pointer: '/extend' }
       ],

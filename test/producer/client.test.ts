@@ -313,10 +313,10 @@ t.test('what JSON cannot hold is an error that names the member, and no other va
   const messages = new Map<unknown, string>([
     [new Map([['a', 1]]), 'messageBody: JSON has no Map; use Object.fromEntries.'],
     [{ lines: [{ tags: new Set(['a']) }] }, 'messageBody, member tags: JSON has no Set; use an array.'],
-    [{ cents: Number.NaN }, 'messageBody, member cents: NaN is no number of JSON.'],
+    [{ cents: Number.NaN }, 'messageBody, member cents: NaN is not a number of JSON.'],
     [
       { cents: 1n },
-      'messageBody, member cents: a BigInt is no number of JSON; write it as text, or the whole body as messageBodyText.'
+      'messageBody, member cents: a BigInt is not a number of JSON; write it as text, or the whole body as messageBodyText.'
     ],
     [['ok', 'half \ud83d'], 'messageBody, member 1: a text has half a surrogate pair.'],
     [{ '\udcb8': 1 }, 'messageBody, member \udcb8: its name has half a surrogate pair.'],
@@ -330,7 +330,7 @@ t.test('what JSON cannot hold is an error that names the member, and no other va
     message: /^messageBody cannot be written as JSON: .*circular/
   })
   await t.rejects(ackbox.post({ ...task, extend: { at: Infinity } }), {
-    message: 'extend, member at: Infinity is no number of JSON.'
+    message: 'extend, member at: Infinity is not a number of JSON.'
   })
   for (const name of ['sceneType', 'orderingKey', 'bizType', 'bizKey', 'traceparent']) {
     await t.rejects(ackbox.post({ ...task, [name]: 'a\0b' }), {

@@ -310,7 +310,7 @@ t.test('a wrong broker is said by name, and its URL is not repeated', t => {
   )
   t.match(
     said.join(' '),
-    /RECEIPTS_FROM names nobody, which is no broker: set BROKER_NOBODY.*RECEIPTS_FROM names r/s
+    /RECEIPTS_FROM names nobody, which is not a broker: set BROKER_NOBODY.*RECEIPTS_FROM names r/s
   )
   t.notMatch(said.join(' '), 'hunter2')
   t.match(complaint({ BROKERS_JSON: '[]' }), 'BROKERS_JSON must be a JSON object')

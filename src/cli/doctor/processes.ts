@@ -30,7 +30,7 @@ export function judgeProcesses(nodes: readonly NodeFacts[], facts: SetupFacts | 
 const complaints: Record<Disagreement['what'], (found: Disagreement, who: string) => Judged> = {
   SECRET: (_, who) => ({
     level: 'fix',
-    found: `SECRET differs from that of ${who}: receipts for the one are refused by the other`,
+    found: `SECRET differs from that of ${who}: each refuses the receipts for the other`,
     remedy: 'set the same SECRET; to change it, follow "Rotate SECRET" in docs/operations.md'
   }),
   queue: ({ ours, theirs }, who) => ({

@@ -39,7 +39,7 @@ export const en = {
     EXPIRED: 'past its deliverBefore',
     SKIPPED: 'skipped by its handler',
     DELETED: 'deleted',
-    DEPENDENCY_DELETED: 'what it waited for was deleted'
+    DEPENDENCY_DELETED: 'the task that it waited for was deleted'
   } as Record<string, string>,
   signIn: {
     title: 'Sign in',
@@ -150,7 +150,7 @@ export const en = {
     resume: 'Resume',
     changeLimits: 'Change limits',
     limitsHold:
-      'Every process follows within a second or two. They hold in place of what the handler says, until they are empty.',
+      'Every process follows within a second or two. They replace the limits of the handler until they are empty.',
     concurrency: 'Requests at the same time, 1 to 100,000',
     perSecond: 'Requests a second, 1 to 1,000,000',
     surePause: 'Nothing more is sent to it until it is resumed. What is accepted waits.',
