@@ -8,7 +8,7 @@ import { remind } from './cli/doctor/remind.ts'
 import { explain } from './cli/explain.ts'
 import { readHandlers } from './cli/read-handlers.ts'
 import { demoHeader, dropDemoKey, keepDemoKey, type DemoKey } from './demo/key.ts'
-import { startReceiver, type Receiver } from './demo/receiver.ts'
+import { startReceiver, type DemoReceiver } from './demo/receiver.ts'
 import { embeddedSecret, startEmbedded, type Embedded } from './embedded/start.ts'
 import { migrate, pendingMigrations, unknownMigrations } from './db/migrate.ts'
 import { checkDatabase, DatabaseError } from './db/pool.ts'
@@ -27,7 +27,7 @@ const faults = ['SIGSEGV', 'SIGBUS', 'SIGILL', 'SIGFPE', 'SIGTRAP', 'SIGABRT'] a
 
 interface Running {
   service?: Service
-  receiver?: Receiver
+  receiver?: DemoReceiver
   /** From the moment at which it starts: a stop waits for it. */
   embedded?: Promise<Embedded>
   isStopping: boolean

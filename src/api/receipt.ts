@@ -6,7 +6,7 @@ import { maxDataBytes, receiptBody } from './requests.ts'
 import { defined } from '../domain/optional-members.ts'
 
 /** The result of an accepted receipt. */
-export type Taken = Extract<Awaited<ReturnType<ApiDeps['receive']>>, object>
+export type TakenReceipt = Extract<Awaited<ReturnType<ApiDeps['receive']>>, object>
 
 const longestReason = 1_000
 /** A text that is too long must not cost the receipt. */
@@ -27,7 +27,7 @@ export async function takeReceipt(
   token: string | undefined,
   remote: string,
   isQueued = false
-): Promise<Taken> {
+): Promise<TakenReceipt> {
   const read = readBody(body, 'receipt')
   const { taskNo, messageCode, downstream, result = 'HANDLED', reason } = fit(receiptBody, read.value)
   const data = read.bodyText()

@@ -7,7 +7,7 @@ export interface Reply {
 }
 
 /** A client of the service's API. It keeps its connections and tries each call once. The caller does the retries. */
-export interface Client {
+export interface ApiClient {
   call(method: 'GET' | 'POST', path: string, body?: object): Promise<Reply>
   close(): void
 }
@@ -17,7 +17,7 @@ export function openClient(options: {
   key?: string
   sockets: number
   signal: AbortSignal
-}): Client {
+}): ApiClient {
   const { url, key, sockets, signal } = options
   const { origin, pathname } = new URL(url)
   // A proxy may serve the API below a path.

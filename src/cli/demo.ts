@@ -7,7 +7,7 @@ import { environment } from '../service/config.ts'
 import { commandLine } from '../runtime/package.ts'
 import { onStop } from '../runtime/stop.ts'
 import { readArguments, readKey, readUrl, readWhole, UsageError } from './arguments.ts'
-import { openClient, type Client, type Reply } from './client.ts'
+import { openClient, type ApiClient, type Reply } from './client.ts'
 import { ms, progressLine, table } from './demo/show.ts'
 import { count, percentile, surprises, type SeenTask } from './demo/tally.ts'
 import { demoTask, type DemoTask } from './demo/tasks.ts'
@@ -26,7 +26,7 @@ export const help = `${commandLine('demo [options]')}     posts sample tasks to 
 Exit: 0 all results as expected · 1 an unexpected result, or no service · 130 Ctrl-C (prints the table so far)`
 
 interface Run {
-  client: Client
+  client: ApiClient
   signal: AbortSignal
   tasks: DemoTask[]
   name: string

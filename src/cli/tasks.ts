@@ -6,7 +6,7 @@ import type { TaskView } from '../db/views.ts'
 import { readDemoKey } from '../demo/key.ts'
 import { environment } from '../service/config.ts'
 import { counted, readKey, readUrl, UsageError } from './arguments.ts'
-import { openClient, type Client } from './client.ts'
+import { openClient, type ApiClient } from './client.ts'
 import { checkArguments, placeOf, readArguments, type Given, type Verb } from './tasks/arguments.ts'
 import { showOperation, showTask, showTasks, type Operation, type TaskPage } from './tasks/show.ts'
 import { sleep } from '../runtime/repeat.ts'
@@ -56,7 +56,7 @@ const patienceMs = 60_000
 /** The time between progress lines when the output is not a terminal. */
 const lineMs = 10_000
 
-interface Problem {
+interface ProblemAnswer {
   title?: string
   detail?: string
   code?: string
@@ -79,7 +79,7 @@ class CallError extends UsageError {
 export async function run(args: string[]): Promise<void> {
   const { verb, words, given } = readArguments(args, help)
   const stop = new AbortController()
-  let client: Client | undefined
+  let client: ApiClient | undefined
   try {
     checkArguments(verb, words, given, help)
     const env = environment()
@@ -97,7 +97,7 @@ export async function run(args: string[]): Promise<void> {
 }
 
 async function perform(
-  client: Client,
+  client: ApiClient,
   url: string,
   verb: Verb,
   words: string[],
@@ -114,7 +114,7 @@ async function perform(
     if (!isJson)
       throw new CallError(`The server at ${url} is not Ackbox (HTTP ${reply.status}, no JSON): set --url`)
     if (reply.status < 300) return reply.body as Answer
-    const problem = reply.body as Problem
+    const problem = reply.body as ProblemAnswer
     throw new CallError(refusal(problem, reply.status, verb), reply.status, problem)
   }
   const print = <Answer>(answer: Answer, show: (answer: Answer) => void): void =>
@@ -183,7 +183,7 @@ async function perform(
 
 /** The text of a problem. Each error is shown with its option or word of the command line. */
 function refusal(
-  { code = '', title, detail, pointer, errors = [] }: Problem,
+  { code = '', title, detail, pointer, errors = [] }: ProblemAnswer,
   status: number,
   verb: Verb
 ): string {

@@ -6,7 +6,7 @@ import { fileURLToPath } from 'node:url'
 import { failpoint } from '../runtime/failpoint.ts'
 import { plainArray } from './arrays.ts'
 import { isCollision } from './batch.ts'
-import { connect, type Client } from './pool.ts'
+import { connect, type PostgresClient } from './pool.ts'
 
 // Any fixed number does; all versions of Ackbox must use the same.
 const lock = 4_162_695_513
@@ -40,7 +40,7 @@ export async function migrate(url: string, log?: Pick<Logger, 'info'>, from = fo
  * Applies all missing migrations in one transaction. Its locks may deadlock with those of a service that runs meanwhile: PostgreSQL then
  * cancels one of the two, and nothing of it is written.
  */
-async function apply(sql: Client, migrationsFolder: string): Promise<void> {
+async function apply(sql: PostgresClient, migrationsFolder: string): Promise<void> {
   const logger = { logQuery: () => failpoint('migrate.step') }
   for (let tries = 1; ; tries++) {
     try {
@@ -69,7 +69,7 @@ export async function unknownMigrations(url: string): Promise<number> {
 }
 
 /** A client of its own: `drizzle(sql)` changes how the client it is given parses dates and json; the lock needs one session. */
-async function withClient<T>(url: string, work: (sql: Client) => Promise<T>): Promise<T> {
+async function withClient<T>(url: string, work: (sql: PostgresClient) => Promise<T>): Promise<T> {
   const sql = connect(url, {
     max: 1,
     max_lifetime: null,
@@ -89,7 +89,7 @@ async function withClient<T>(url: string, work: (sql: Client) => Promise<T>): Pr
   }
 }
 
-async function pending(sql: Client, from: string): Promise<string[]> {
+async function pending(sql: PostgresClient, from: string): Promise<string[]> {
   const last = Math.max(0, ...(await appliedAt(sql, from)))
   return journal(from)
     .filter(entry => entry.when > last)
@@ -100,7 +100,7 @@ async function pending(sql: Client, from: string): Promise<string[]> {
  * Copies our rows of drizzle's default table, which 1.0.0 used, and which other programs of the database may use. They stay there, for an
  * older version that starts again.
  */
-async function leaveSharedTable(sql: Client, from: string): Promise<void> {
+async function leaveSharedTable(sql: PostgresClient, from: string): Promise<void> {
   const { own, shared } = await tables(sql)
   if (own || !shared) return
   await sql.begin(async tx => {
@@ -112,7 +112,7 @@ async function leaveSharedTable(sql: Client, from: string): Promise<void> {
   })
 }
 
-async function appliedAt(sql: Client, from: string): Promise<number[]> {
+async function appliedAt(sql: PostgresClient, from: string): Promise<number[]> {
   const { own, shared } = await tables(sql)
   if (!own && !shared) return []
   const rows = own
@@ -122,7 +122,7 @@ async function appliedAt(sql: Client, from: string): Promise<number[]> {
   return rows.map(row => Number(row.created_at))
 }
 
-async function tables(sql: Client): Promise<{ own: boolean; shared: boolean }> {
+async function tables(sql: PostgresClient): Promise<{ own: boolean; shared: boolean }> {
   const [found] = await sql<[{ own: boolean; shared: boolean }]>`
     select to_regclass('drizzle.__ackbox_migrations') is not null as own,
       to_regclass('drizzle.__drizzle_migrations') is not null as shared`

@@ -1,7 +1,7 @@
 // The processes that live, as others see them: each has a number, by which it owns its claims, and a beat.
 import { plainArray } from './arrays.ts'
 import { liveFor } from './cluster.ts'
-import { connect, type Client } from './pool.ts'
+import { connect, type PostgresClient } from './pool.ts'
 
 /** The facts about a process, stored when it gets its number. */
 interface OwnerFacts {
@@ -29,7 +29,7 @@ export interface DeadOwner {
 const silenceSeconds = 3
 
 /** A connection only for beats: they wait for no pool and for no disk. */
-export const openBeats = (url: string): Client =>
+export const openBeats = (url: string): PostgresClient =>
   connect(url, {
     max: 1,
     max_lifetime: null,
@@ -46,7 +46,10 @@ export const openBeats = (url: string): Client =>
   })
 
 /** A number that no process has had. It is on disk before any claim by it, since claims commit later. */
-export async function addOwner(sql: Client, { node, isWorker, process }: OwnerFacts): Promise<number> {
+export async function addOwner(
+  sql: PostgresClient,
+  { node, isWorker, process }: OwnerFacts
+): Promise<number> {
   const [row] = await sql<{ number: number }[]>`
     insert into owner (node, is_worker, process) values (${node}, ${isWorker}, ${process}) returning number`
   if (!row) throw new Error('PostgreSQL gave no number')
@@ -54,7 +57,7 @@ export async function addOwner(sql: Client, { node, isWorker, process }: OwnerFa
 }
 
 /** Undefined: this process counts as dead. Else the others that have been silent for longer than a second. */
-export async function beat(sql: Client, number: number): Promise<SilentOwner[] | undefined> {
+export async function beat(sql: PostgresClient, number: number): Promise<SilentOwner[] | undefined> {
   const [row] = await sql<{ lives: boolean; silent: SilentOwner[] | null }[]>`
     with beaten as (update owner set seen_at = now() where number = ${number} returning number)
     select exists (select from beaten) as lives, (
@@ -68,7 +71,7 @@ export async function beat(sql: Client, number: number): Promise<SilentOwner[] |
 
 /** Declares each owner dead that is still silent for `silentMs`; only one caller gets it. Its process no longer counts as a worker. */
 export async function declareDead(
-  sql: Client,
+  sql: PostgresClient,
   owners: readonly { number: number; silentMs: number }[]
 ): Promise<DeadOwner[]> {
   return await sql<DeadOwner[]>`
@@ -86,6 +89,6 @@ export async function declareDead(
 }
 
 /** It owns nothing any more. */
-export async function removeOwner(sql: Client, number: number): Promise<void> {
+export async function removeOwner(sql: PostgresClient, number: number): Promise<void> {
   await sql`delete from owner where number = ${number}`
 }

@@ -11,7 +11,7 @@ declare module 'postgres' {
 
 export type Sql = postgres.Sql<{ bigint: number }>
 /** A client without types of its own. */
-export type Client = postgres.Sql
+export type PostgresClient = postgres.Sql
 export type Transaction = postgres.TransactionSql
 
 interface OpenOptions {

@@ -57,7 +57,7 @@ export async function attempt(
   if (!transport) return { kind: 'failed', reason: `no transport ${downstream.transport}` }
   const held = downstream.beforeSend && (await runBeforeSend(downstream.beforeSend, about, key))
   if (held) return held
-  const sending: Sending = { own, downstream, transport, about, deadline: Infinity, unanswered: undefined }
+  const sending: OpenSend = { own, downstream, transport, about, deadline: Infinity, unanswered: undefined }
   if (downstream.probe && delivery.attempt > 1) {
     const ended = await probe(deps, sending)
     if (ended) return ended
@@ -71,7 +71,7 @@ export async function attempt(
   return send(deps, sending, request)
 }
 
-interface Sending {
+interface OpenSend {
   own: LeasedDelivery
   downstream: LoadedDownstream
   transport: Transport
@@ -83,7 +83,7 @@ interface Sending {
 }
 
 /** The end of the attempt, or undefined: the task is to be sent. */
-async function probe(deps: AttemptDeps, sending: Sending): Promise<AttemptEnd | Move | undefined> {
+async function probe(deps: AttemptDeps, sending: OpenSend): Promise<AttemptEnd | Move | undefined> {
   const { own, downstream, transport, about } = sending
   const { delivery } = own
   const timeoutMs = timeLeft(deps, own, downstream.limit.timeoutMs) / 2
@@ -95,7 +95,7 @@ async function probe(deps: AttemptDeps, sending: Sending): Promise<AttemptEnd | 
   return undefined
 }
 
-async function send(deps: AttemptDeps, sending: Sending, request: unknown): Promise<AttemptEnd | Move> {
+async function send(deps: AttemptDeps, sending: OpenSend, request: unknown): Promise<AttemptEnd | Move> {
   const { own, downstream, transport, about, deadline, unanswered } = sending
   const { delivery } = own
   failpoint('execute.before_send')

@@ -51,7 +51,7 @@ export interface ReceiverCounts {
   receipts: number
 }
 
-export interface Receiver {
+export interface DemoReceiver {
   url: string
   counts: Readonly<ReceiverCounts>
   close(): Promise<void>
@@ -88,7 +88,7 @@ export function demoEnv(url: string): Record<string, string> {
  * The downstreams of the sample handlers. The receiver verifies signatures, answers (sometimes wrongly or slowly), deduplicates
  * by webhook-id, and sends the expected receipts. It listens on loopback only.
  */
-export async function startReceiver(options: ReceiverOptions = {}): Promise<Receiver> {
+export async function startReceiver(options: ReceiverOptions = {}): Promise<DemoReceiver> {
   const { port = 0, callbackOrigin, secretOf, seed = 1 } = options
   const counts: ReceiverCounts = { requests: 0, duplicates: 0, badSignatures: 0, failures: 0, receipts: 0 }
   const handled = new Set<string>()

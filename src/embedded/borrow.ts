@@ -1,4 +1,4 @@
-import { connect, isInfrastructure, type Client } from '../db/pool.ts'
+import { connect, isInfrastructure, type PostgresClient } from '../db/pool.ts'
 import { runPostmaster, stopPostmaster, urlOf, type Postmaster } from './postmaster.ts'
 import { holderLock } from './start.ts'
 
@@ -35,7 +35,7 @@ export async function borrowEmbedded(dataDir: string): Promise<Borrowed> {
   }
 }
 
-async function leave(sql: Client, { pid }: Postmaster, dataDir: string): Promise<void> {
+async function leave(sql: PostgresClient, { pid }: Postmaster, dataDir: string): Promise<void> {
   try {
     await sql`select pg_advisory_unlock_shared(${commandsLock})`
     const [row] = await sql<{ isUnused: boolean }[]>`

@@ -2,7 +2,7 @@ import type { Logger } from '../runtime/logger.ts'
 import { sleep } from '../runtime/repeat.ts'
 import path from 'node:path'
 import { readOrMakeSecret, runPostmaster, stopPostmaster, urlOf, type Postmaster } from './postmaster.ts'
-import { connect, DatabaseError, isInfrastructure, type Client } from '../db/pool.ts'
+import { connect, DatabaseError, isInfrastructure, type PostgresClient } from '../db/pool.ts'
 import { isAlive, isPostmaster } from './pidfile.ts'
 
 interface EmbeddedOptions {
@@ -120,7 +120,7 @@ async function hold(postmaster: Postmaster, dataDir: string): Promise<(() => Pro
   }
 }
 
-async function findHolder(sql: Client): Promise<number | undefined> {
+async function findHolder(sql: PostgresClient): Promise<number | undefined> {
   const [row] = await sql<{ name: string }[]>`
     select application_name as name from pg_locks join pg_stat_activity using (pid)
     where locktype = 'advisory' and classid = 0 and objid = ${holderLock} and granted limit 1`

@@ -4,7 +4,7 @@ import { pathToFileURL } from 'node:url'
 import { messageOf } from '../runtime/errors.ts'
 import { commandLine } from '../runtime/package.ts'
 import { originsFrom } from '../transport/url.ts'
-import { checkHandler, type Wrong } from './validate.ts'
+import { checkHandler, type HandlerError } from './validate.ts'
 import type { LoadedHandler } from './loaded.ts'
 import { dtmHandlers, type DtmTargets } from './dtm.ts'
 import { namesMissing, useEnv } from './env.ts'
@@ -28,7 +28,7 @@ export interface NamedTarget {
   url: string
 }
 
-export interface HandlerProblem extends Wrong {
+export interface HandlerProblem extends HandlerError {
   file: string
 }
 

@@ -1,6 +1,6 @@
 import type { TransportName } from './define.ts'
 import type { LoadedDownstream, Limit, LoadedHandler } from './loaded.ts'
-import type { Wrong } from './validate.ts'
+import type { HandlerError } from './validate.ts'
 
 /** A downstream, shared by all handlers that name it: one queue, one set of limits, one pause, one set of secrets. */
 export interface SharedDownstream extends Limit {
@@ -16,7 +16,7 @@ type Shared = Limit & { transport: TransportName; onFailed?: LoadedDownstream['o
 /** The downstreams of all handlers, by name. What differs between two handlers goes to `problems`. */
 export function sharedDownstreams(
   loaded: LoadedHandler[],
-  problems: (Wrong & { file: string })[]
+  problems: (HandlerError & { file: string })[]
 ): Map<string, SharedDownstream> {
   const shared = new Map<string, SharedDownstream>()
   const secretsOf = new Map<string, string[] | undefined>()

@@ -9,7 +9,7 @@ import { isSigningSecret } from '../transport/sign.ts'
 import { defined } from '../domain/optional-members.ts'
 
 /** One error of a handler, and how to fix it. */
-export interface Wrong {
+export interface HandlerError {
   what: string
   fix: string
 }
@@ -37,8 +37,8 @@ export function checkHandler(
   exported: unknown,
   file: string,
   transports: readonly string[]
-): LoadedHandler | Wrong[] {
-  const wrongs: Wrong[] = []
+): LoadedHandler | HandlerError[] {
+  const wrongs: HandlerError[] = []
   const wrong = (what: string, fix: string): undefined => {
     wrongs.push({ what, fix })
   }

@@ -1,13 +1,13 @@
 import { hash } from 'node:crypto'
 import { limits, sourceOf, type Source, type Part } from './source.ts'
-import { Scan, type Role } from './scanner.ts'
+import { Scan, type ObjectRole } from './scanner.ts'
 
 export { JsonProblem } from './source.ts'
 
 /** The kind of a text. It determines the place of the verbatim member. `plain` has none. */
 export type JsonShape = 'task' | 'batch' | 'receipt' | 'reconcile' | 'plain'
 
-const shapes: Record<JsonShape, { role: Role; verbatim: string }> = {
+const shapes: Record<JsonShape, { role: ObjectRole; verbatim: string }> = {
   task: { role: 'holder', verbatim: 'messageBody' },
   batch: { role: 'batch', verbatim: 'messageBody' },
   receipt: { role: 'holder', verbatim: 'data' },

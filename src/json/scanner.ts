@@ -14,7 +14,7 @@ import {
 } from './source.ts'
 
 /** The role of a value: `holder` has the verbatim member, `batch` has the list of holders. */
-export type Role = 'plain' | 'holder' | 'batch' | 'list'
+export type ObjectRole = 'plain' | 'holder' | 'batch' | 'list'
 
 type Counted = Part & { members: number }
 
@@ -59,7 +59,7 @@ export class Scan {
     this.#careful = careful
   }
 
-  run(role: Role): void {
+  run(role: ObjectRole): void {
     this.#value(role)
     if (this.#space() !== -1) throw this.#unexpected('the end')
   }
@@ -72,7 +72,7 @@ export class Scan {
     return byte
   }
 
-  #value(role: Role): void {
+  #value(role: ObjectRole): void {
     const byte = this.#space()
     if (byte === 0x22) this.#string()
     else if (byte === 0x7b) this.#object(role)
@@ -84,7 +84,7 @@ export class Scan {
     else throw this.#unexpected('a value')
   }
 
-  #object(role: Role): void {
+  #object(role: ObjectRole): void {
     this.#enter()
     if (this.#space() === 0x7d) return this.#leave()
     const seen = this.#careful && inside(this.#at, this.#careful) ? new Set<string>() : undefined
@@ -109,7 +109,7 @@ export class Scan {
     }
   }
 
-  #array(role: Role): void {
+  #array(role: ObjectRole): void {
     this.#enter()
     const depth = this.#depth
     if (this.#space() === 0x5d) return this.#leave()
@@ -139,13 +139,13 @@ export class Scan {
   }
 
   /** A member of a holder or of a batch. */
-  #known(role: Role, start: number, end: number): void {
+  #known(role: ObjectRole, start: number, end: number): void {
     if (role === 'holder' && this.#named(this.#names.verbatim, start, end)) this.#body()
     else if (role === 'batch' && this.#named(this.#names.list, start, end)) this.list = this.#part('list')
     else this.#value('plain')
   }
 
-  #part(role: Role): Counted {
+  #part(role: ObjectRole): Counted {
     this.#space()
     const start = this.#at
     const before = this.members

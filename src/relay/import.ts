@@ -1,5 +1,5 @@
 // Posts each row until it gets a final answer. The rows stay in their table. The taskNo makes a repeated post harmless.
-import { postRows, TargetAway, TargetRefuses, type Target } from './post.ts'
+import { postRows, TargetAway, TargetRefuses, type PostTarget } from './post.ts'
 import type { RelayRow } from './source.ts'
 import { sleep } from '../runtime/repeat.ts'
 
@@ -12,7 +12,7 @@ export interface Imported {
 }
 
 interface ImportDeps {
-  target: Target
+  target: PostTarget
   /** Called for each row that is permanently refused, or that Ackbox cannot store for `patienceMs`, with its problem (JSON). */
   reject(row: RelayRow, problem: string): void
   onBatch(sum: Imported): void

@@ -45,16 +45,16 @@ export async function mysqlPool(url: string, connections: number, idleMs: number
 }
 
 /** Runs a statement and returns its rows. */
-export type Ask = <T>(statement: string, values?: unknown[]) => Promise<T[]>
+export type RunQuery = <T>(statement: string, values?: unknown[]) => Promise<T[]>
 
 /** A connection that does not answer within `silenceMs` is destroyed. */
 export async function onConnection<T>(
   pool: Pool,
   silenceMs: number | undefined,
-  work: (ask: Ask) => Promise<T>
+  work: (ask: RunQuery) => Promise<T>
 ): Promise<T> {
   const connection = await pool.getConnection()
-  const ask: Ask = async <Found>(statement: string, values: unknown[] = []): Promise<Found[]> => {
+  const ask: RunQuery = async <Found>(statement: string, values: unknown[] = []): Promise<Found[]> => {
     const answer = connection.query<RowDataPacket[]>(statement, values)
     const [rows] = await (silenceMs === undefined ? answer : answerWithin(silenceMs, answer))
     return rows as Found[]
@@ -88,7 +88,7 @@ export const answerWithin = <T>(ms: number, answer: Promise<T>): Promise<T> =>
 export const transaction = <T>(
   pool: Pool,
   silenceMs: number | undefined,
-  work: (ask: Ask) => Promise<T>
+  work: (ask: RunQuery) => Promise<T>
 ): Promise<T> =>
   onConnection(pool, silenceMs, async ask => {
     await ask('start transaction')

@@ -1,5 +1,5 @@
 import { failpoint } from '../runtime/failpoint.ts'
-import { mysqlPool, onConnection, transaction, type Ask } from './mysql-connection.ts'
+import { mysqlPool, onConnection, transaction, type RunQuery } from './mysql-connection.ts'
 import {
   byVerdict,
   farMs,
@@ -166,7 +166,7 @@ const fewRows = 32
 function rowReader() {
   const mostRows = new Map<Share, number>()
   return {
-    async rows(ask: Ask, share: Share, limit: number, only: Only): Promise<Row[]> {
+    async rows(ask: RunQuery, share: Share, limit: number, only: Only): Promise<Row[]> {
       const most = Math.min(mostRows.get(share) ?? fewRows, limit)
       try {
         const found = await sizes(ask, share, most, only)
@@ -189,7 +189,7 @@ function rowReader() {
  * shard it locks nothing, so it returns no rows of open transactions.
  */
 const sizes = (
-  ask: Ask,
+  ask: RunQuery,
   share: Share,
   limit: number,
   { resting = [], upTo }: Only
@@ -208,7 +208,7 @@ const sizes = (
  * One relay at a time reads a shard: two could post the rows of a key in the wrong order. If another relay has locked one of the rows,
  * this relay gets none.
  */
-const byId = (ask: Ask, share: Share, ids: string[]): Promise<Row[]> =>
+const byId = (ask: RunQuery, share: Share, ids: string[]): Promise<Row[]> =>
   ask<Row>(
     `select ${members} from ackbox_outbox force index (primary) where id in (?) order by id
      ${share === 'unkeyed' ? '' : 'for update nowait'}`,

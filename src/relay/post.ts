@@ -5,7 +5,7 @@ import { problemBody } from '../runtime/errors.ts'
 import { kinds, type Member } from './columns.ts'
 import { longestPostsMs, type RelayRow, type RowVerdict } from './source.ts'
 
-export interface Target {
+export interface PostTarget {
   /** The URL of Ackbox, without `/tasks/batch`. */
   url: string
   key: string | undefined
@@ -42,7 +42,7 @@ interface Part {
  * a valid task is rejected here, so that it does not fail the other rows. Throws TargetAway if Ackbox gives no final answer. Rows with an
  * answer then stay too: their taskNo makes a repeated post harmless.
  */
-export async function postRows(target: Target, rows: readonly RelayRow[]): Promise<RowVerdict[]> {
+export async function postRows(target: PostTarget, rows: readonly RelayRow[]): Promise<RowVerdict[]> {
   const end = performance.now() + longestPostsMs
   const texts = rows.map(taskText)
   const verdicts = texts.map((text): RowVerdict | undefined => (typeof text === 'string' ? undefined : text))
@@ -116,7 +116,7 @@ function isJson(value: RelayRow[Member]): boolean {
 }
 
 /** The verdicts, or 'refused' if the request has to be divided. */
-async function postPart(target: Target, tasks: readonly string[]): Promise<RowVerdict[] | 'refused'> {
+async function postPart(target: PostTarget, tasks: readonly string[]): Promise<RowVerdict[] | 'refused'> {
   const { status, body, retryAfterMs } = await send(target, `{"tasks":[${tasks.join()}]}`)
   if (status === 200) return verdictsOf(body, tasks.length)
   const isOne = tasks.length === 1
@@ -182,7 +182,7 @@ function jsonOf(text: string): unknown {
 }
 
 async function send(
-  { url, key, timeoutMs }: Target,
+  { url, key, timeoutMs }: PostTarget,
   body: string
 ): Promise<{ status: number; body: string; retryAfterMs: number | undefined }> {
   try {

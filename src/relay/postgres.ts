@@ -3,7 +3,7 @@ import {
   isInfrastructure,
   isPoolerError,
   locatePrimary,
-  type Client,
+  type PostgresClient,
   type Transaction
 } from '../db/pool.ts'
 import { failpoint } from '../runtime/failpoint.ts'
@@ -144,7 +144,7 @@ export async function setLocal(tx: Transaction, settings: Record<string, string>
 }
 
 /** The columns that both tables have and that are not generated, without the id. */
-const columns = (tx: Pick<Client, 'unsafe'>) =>
+const columns = (tx: Pick<PostgresClient, 'unsafe'>) =>
   tx.unsafe(`task_no, message_code, message_body, scene_type, deliver_start_time, delay_ms, deliver_before, ordering_key,
     need_callback, retry_times, biz_type, biz_key, unique_biz, "after", extend, traceparent, created_at`)
 

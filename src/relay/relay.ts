@@ -3,12 +3,12 @@ import { failpoint } from '../runtime/failpoint.ts'
 import { repeat } from '../runtime/repeat.ts'
 import { isPowerOfTen, type Logger } from '../runtime/logger.ts'
 import { keptRows, noRest, type KeptRows } from './kept.ts'
-import { postRows, TargetAway, type Target } from './post.ts'
+import { postRows, TargetAway, type PostTarget } from './post.ts'
 import type { RelayRow, Share, Source, RowVerdict } from './source.ts'
 
 export interface RelayDeps {
   source: Source
-  target: Target
+  target: PostTarget
   log: Logger
   /** The most rows in one batch. */
   batch: number

@@ -3,7 +3,7 @@ import { keyOf, sessionAfter, type Session } from './session.ts'
 import { language, session, setClock, texts } from './state.ts'
 
 /** A refusal of the API, with its stable code. */
-export class Refusal extends Error {
+export class ApiRefusal extends Error {
   readonly code: string
   readonly status: number
   /** When the server asks for the call again. */
@@ -52,11 +52,11 @@ async function call(...request: Parameters<typeof send>): Promise<string> {
   try {
     return await send(...request)
   } catch (error) {
-    if (!(error instanceof Refusal) || error.code !== 'CSRF') throw error
+    if (!(error instanceof ApiRefusal) || error.code !== 'CSRF') throw error
     await readSession()
     if (!session.value.signedIn) throw error
     if (keyOf(session.value) !== keyOf(before))
-      throw new Refusal(error.status, error.code, texts.value.signIn.notDone(session.value.name ?? ''))
+      throw new ApiRefusal(error.status, error.code, texts.value.signIn.notDone(session.value.name ?? ''))
     return await send(...request)
   }
 }
@@ -71,7 +71,7 @@ async function read(path: string): Promise<string> {
     try {
       return await call('GET', path)
     } catch (error) {
-      const { status, retryAfterMs = mostPauseMs } = error as Refusal
+      const { status, retryAfterMs = mostPauseMs } = error as ApiRefusal
       if (status !== 429 || retryAfterMs > mostPauseMs || repeats === mostRepeats) throw error
       await new Promise(resolve => setTimeout(resolve, retryAfterMs))
     }
@@ -98,7 +98,7 @@ async function send(method: string, path: string, body?: unknown, raw?: string):
     })
     received = await answer.text()
   } catch {
-    throw new Refusal(0, 'OFFLINE', texts.value.common.offline)
+    throw new ApiRefusal(0, 'OFFLINE', texts.value.common.offline)
   }
   const date = Date.parse(answer.headers.get('date') ?? '')
   if (!Number.isNaN(date)) setClock(date)
@@ -115,7 +115,7 @@ async function send(method: string, path: string, body?: unknown, raw?: string):
   const words = [problem.title ?? `HTTP ${answer.status}`, problem.detail].filter(Boolean).join(': ')
   const seconds = Number(answer.headers.get('retry-after') ?? Number.NaN)
   const retryAfterMs = Number.isNaN(seconds) ? undefined : seconds * 1_000
-  throw new Refusal(answer.status, problem.code ?? String(answer.status), words, retryAfterMs)
+  throw new ApiRefusal(answer.status, problem.code ?? String(answer.status), words, retryAfterMs)
 }
 
 export const get = async <Answer>(path: string): Promise<Answer> => JSON.parse(await read(path)) as Answer

@@ -2,14 +2,14 @@
 import { signal } from '@preact/signals'
 import { readSession } from './api.ts'
 
-export interface Change {
+export interface LiveChange {
   kind: 'failure' | 'task' | 'audit' | 'all'
   downstream?: string
   taskNo?: string
 }
-const listeners = new Set<(changes: Change[]) => void>()
+const listeners = new Set<(changes: LiveChange[]) => void>()
 /** Calls `listener` with the changes. Returns the function that ends it. */
-export function onChanges(listener: (changes: Change[]) => void): () => void {
+export function onChanges(listener: (changes: LiveChange[]) => void): () => void {
   listeners.add(listener)
   return () => listeners.delete(listener)
 }
@@ -55,7 +55,7 @@ function open(wasOpen: boolean): void {
     readSession().catch(() => {})
   })
   opened.addEventListener('changed', event =>
-    tell(JSON.parse((event as MessageEvent<string>).data) as Change[])
+    tell(JSON.parse((event as MessageEvent<string>).data) as LiveChange[])
   )
 }
 export function stopListening(): void {
@@ -74,6 +74,6 @@ function close(): void {
   source = undefined
   live.value = false
 }
-const tell = (changes: Change[]): void => {
+const tell = (changes: LiveChange[]): void => {
   for (const listener of listeners) listener(changes)
 }

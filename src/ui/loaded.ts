@@ -1,6 +1,6 @@
 // What a page reads from the API, read again when it changes.
 import { useEffect, useRef, useState } from 'preact/hooks'
-import { onChanges, type Change } from './live.ts'
+import { onChanges, type LiveChange } from './live.ts'
 import { openReader, readPages, type AskPage, type Listed, type Reader } from './reader.ts'
 import { isLeaving, session } from './state.ts'
 
@@ -11,7 +11,7 @@ export interface Loaded<Value> {
   reload: () => Promise<void>
 }
 interface Again<Value> {
-  kinds?: Change['kind'][]
+  kinds?: LiveChange['kind'][]
   everyMs?: number
   /** `everyMs` applies only to values for which this is true. Default: to all. */
   while?: (value: Value) => boolean
@@ -83,7 +83,7 @@ export function useLoaded<Value>(
   useEffect(() => {
     // Many changes at once cause one read, and a slow server gets fewer reads.
     let soon: ReturnType<typeof setTimeout> | undefined
-    const listener = (changes: Change[]): void => {
+    const listener = (changes: LiveChange[]): void => {
       if (!changes.some(one => one.kind === 'all' || kinds.includes(one.kind))) return
       soon ??= setTimeout(
         () => {

@@ -1,7 +1,7 @@
 // Small components that all pages use.
 import type { ComponentChildren } from 'preact'
 import { duration } from '../domain/waiting-for.ts'
-import { Refusal } from './api.ts'
+import { ApiRefusal } from './api.ts'
 import { useHeadingFocus } from './focus.ts'
 import type { Loaded } from './loaded.ts'
 import { go, language, now, param, texts } from './state.ts'
@@ -97,7 +97,7 @@ export function Shown<Value>({
 }
 
 export function Failed({ error }: { error: Error }) {
-  const isMissing = error instanceof Refusal && error.code === 'NOT_FOUND'
+  const isMissing = error instanceof ApiRefusal && error.code === 'NOT_FOUND'
   return (
     <p class="failed" role="alert">
       {isMissing ? texts.value.common.missing : error.message}

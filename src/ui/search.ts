@@ -1,7 +1,7 @@
 // The search box: words and `name:value` filters in one text, which is also in the address of the page.
 
 /** A part of the text that was not understood. */
-export type Problem =
+export type SearchProblem =
   /** No filter has this name. `isWord`: the text can be a taskNo, and is searched as one. */
   | { code: 'UNKNOWN'; name: string; isWord: boolean }
   | { code: 'SECOND_WORD'; word: string }
@@ -17,7 +17,7 @@ export interface Search {
   filter: Record<string, string>
   /** A word without a name: a taskNo, or its beginning. A webhook-id is a filter instead. */
   word: string
-  problems: Problem[]
+  problems: SearchProblem[]
 }
 
 /** False: without what was not understood, the search would find more than was asked for. */

@@ -2,7 +2,7 @@
 import { sumOf, sumText } from './counts.ts'
 import type { Alarm, Downstream, Group, Node, Stats } from './shapes.ts'
 
-export interface Evidence {
+export interface VerdictFacts {
   downstreams: readonly Downstream[]
   /** The last hour by downstream, in steps of 5 minutes. */
   lately: Stats
@@ -30,7 +30,7 @@ const patienceMs = 5 * 60_000
 const mostGroups = 5
 
 export function verdict(
-  { downstreams, lately, failures, alarms, held, nodes }: Evidence,
+  { downstreams, lately, failures, alarms, held, nodes }: VerdictFacts,
   now: Date
 ): Wrong[] {
   const alive = (role: string): boolean => nodes.some(one => one.live && one.roles.includes(role))
@@ -70,7 +70,7 @@ export function verdict(
   ]
 }
 
-function alarmsByKind({ alarms, nextCursor }: Evidence['alarms']): Wrong[] {
+function alarmsByKind({ alarms, nextCursor }: VerdictFacts['alarms']): Wrong[] {
   const counts = new Map<string, { kind: string; downstream: string; n: number }>()
   for (const { kind, downstream } of alarms) {
     const key = `${kind} ${downstream}`

@@ -2,7 +2,7 @@
 import t, { type Test } from 'tap'
 import { writeNode, liveNodes } from '../../src/db/cluster.ts'
 import { addOwner, beat, declareDead, openBeats, removeOwner } from '../../src/db/owners.ts'
-import type { Client } from '../../src/db/pool.ts'
+import type { PostgresClient } from '../../src/db/pool.ts'
 import { testDb } from '../support/postgres.ts'
 
 async function beats(t: Test) {
@@ -34,7 +34,7 @@ t.test('a beat hears of those that are silent for a second, and of no others', a
   const heard = await own.begin(async at => {
     await at`update owner set seen_at = now() - interval '0.99 s' where number = ${lively}`
     await at`update owner set seen_at = now() - interval '1.01 s' where number = ${quiet}`
-    return await beat(at as unknown as Client, mine)
+    return await beat(at as unknown as PostgresClient, mine)
   })
   t.same(heard, [{ number: quiet, process: null, silentMs: 1_010 }])
 })

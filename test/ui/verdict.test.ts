@@ -1,7 +1,7 @@
 import t from 'tap'
 import { countText, sumOf, sumText } from '../../src/ui/counts.ts'
 import type { Downstream, Group, Node, Stats } from '../../src/ui/shapes.ts'
-import { verdict, type Evidence } from '../../src/ui/verdict.ts'
+import { verdict, type VerdictFacts } from '../../src/ui/verdict.ts'
 import { only } from '../support/only.ts'
 
 const now = new Date('2026-11-24T10:00:00.000Z')
@@ -58,7 +58,7 @@ const lately = (attempts: number, failedAttempts: number, minutes = 3): Stats =>
     }
   ]
 })
-const well: Evidence = {
+const well: VerdictFacts = {
   downstreams: [ads],
   lately: lately(10, 1),
   failures: [],
@@ -76,7 +76,7 @@ const alarm = {
 
 t.test('nothing is wrong only where nothing is', async t => {
   t.same(verdict(well, now), [])
-  const rows: [more: Partial<Evidence>, codes: string[]][] = [
+  const rows: [more: Partial<VerdictFacts>, codes: string[]][] = [
     [{ nodes: [] }, ['NO_WORKER', 'NO_DISPATCHER']],
     [{ nodes: [{ ...node, live: false }] }, ['NO_WORKER', 'NO_DISPATCHER']],
     [{ nodes: [{ ...node, roles: ['api', 'worker'] }] }, ['NO_DISPATCHER']],

@@ -1,4 +1,4 @@
-import { count, percentile, type Counts, type SeenTask } from './tally.ts'
+import { count, percentile, type TallyCounts, type SeenTask } from './tally.ts'
 
 const number = new Intl.NumberFormat('en-US')
 
@@ -11,7 +11,7 @@ export const ms = (value: number | undefined): string => {
 export function progressLine(
   total: number,
   accepted: number,
-  counts: Counts,
+  counts: TallyCounts,
   perSecond: number,
   columns: number
 ): string {
@@ -51,7 +51,7 @@ export function table(seen: Iterable<SeenTask>): string {
   return aligned([head, ...rows])
 }
 
-function row(name: string, counts: Counts): string[] {
+function row(name: string, counts: TallyCounts): string[] {
   const { tasks, handled, failed, deliveries, attempts, retried, latencies } = counts
   const numbers = [tasks, handled, failed, tasks - handled - failed, deliveries, attempts, retried]
   return [

@@ -17,7 +17,7 @@ export interface SeenTask {
   }[]
 }
 
-export interface Counts {
+export interface TallyCounts {
   tasks: number
   handled: number
   failed: number
@@ -33,8 +33,8 @@ export interface Counts {
 const samplesTry = 10
 
 /** Counts the seen tasks of one messageCode, or all. */
-export function count(seen: Iterable<SeenTask>, messageCode?: string): Counts {
-  const counts: Counts = {
+export function count(seen: Iterable<SeenTask>, messageCode?: string): TallyCounts {
+  const counts: TallyCounts = {
     tasks: 0,
     handled: 0,
     failed: 0,

@@ -9,7 +9,7 @@ import type { Facts, PostgresFacts } from './look.ts'
 import { judgePartitions } from './partitions.ts'
 import { judgeProcesses } from './processes.ts'
 import type { RedisFacts } from './redis.ts'
-import type { Target } from './targets.ts'
+import type { CheckedTarget } from './targets.ts'
 
 /** `fix`: a promise is broken, or nothing runs. `warn`: it works, with a drawback. */
 export interface Finding {
@@ -242,7 +242,7 @@ export const checks: Check[] = [
         )
       if (refused.length === 0) return ok(`${counted(targets.length, 'target')}, none of them is blocked`)
       const found = refused.map(target => `${target.of}: ${whyOf(target)}`).join('; ')
-      const isLost = (one: Target) =>
+      const isLost = (one: CheckedTarget) =>
         targets.every(({ of, refused: why }) => of !== one.of || why !== undefined)
       const say = refused.some(isLost) ? fix : warn
       return say(found, toAllow(refused, egressAllow))
@@ -278,11 +278,11 @@ export const checks: Check[] = [
 
 const advice = / to allow it (?:set EGRESS_ALLOW=|add )(\S+)/
 
-const whyOf = ({ name, refused = '' }: Target): string =>
+const whyOf = ({ name, refused = '' }: CheckedTarget): string =>
   `${name}: ${refused.replace('blocked_target: ', '').replace(/; to allow it .*$/, '')}`
 
 /** The complete new value of EGRESS_ALLOW, including its present entries. */
-function toAllow(refused: Target[], egressAllow: string[] = []): string {
+function toAllow(refused: CheckedTarget[], egressAllow: string[] = []): string {
   const entries = refused.flatMap(target => advice.exec(target.refused ?? '')?.[1] ?? [])
   if (entries.length === 0) return 'send to another server'
   return `EGRESS_ALLOW=${[...new Set([...egressAllow, ...entries])].join(',')}, if that is intended`

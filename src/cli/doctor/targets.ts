@@ -8,7 +8,7 @@ import { endpointOf } from '../../transport/egress/allow-list.ts'
 import { Failure } from '../../transport/failure.ts'
 import { runIdOf } from './redis.ts'
 
-export interface Target {
+export interface CheckedTarget {
   /** The source of the target: a handler's file, or the setting of a broker. */
   of: string
   /** The target as written in its file or its setting. */
@@ -18,7 +18,7 @@ export interface Target {
 }
 
 export interface TargetFacts {
-  targets: Target[]
+  targets: CheckedTarget[]
   /** Brokers on the same server as REDIS_URL. */
   besideQueue: string[]
 }
@@ -31,15 +31,19 @@ export async function lookAtTargets(
   named: NamedTarget[]
 ): Promise<TargetFacts> {
   const guard = egress({ config, databaseUrl })
-  const judge = async (of: string, name: string, place: { host: string; port: number }): Promise<Target> => {
-    const target: Target = { of, name, refused: undefined }
+  const judge = async (
+    of: string,
+    name: string,
+    place: { host: string; port: number }
+  ): Promise<CheckedTarget> => {
+    const target: CheckedTarget = { of, name, refused: undefined }
     const looking = allowedAddress(guard, place).catch((err: unknown) => {
       if (err instanceof Failure && err.outcome.alarm !== undefined) target.refused = err.outcome.reason
     })
     await waitAtMost(lookMs, looking)
     return { ...target }
   }
-  const ofHandlers = named.map(async ({ file, name, url }): Promise<Target> => {
+  const ofHandlers = named.map(async ({ file, name, url }): Promise<CheckedTarget> => {
     const target = guard.check(url)
     if (!(target instanceof URL)) return { of: file, name, refused: target.reason }
     const { host, protocol } = target
@@ -54,7 +58,7 @@ export async function lookAtTargets(
 }
 
 /** Compares `run_id`s, because a server can have several names and addresses. */
-async function besideQueue({ redisUrl, brokers }: Config, targets: Target[]): Promise<string[]> {
+async function besideQueue({ redisUrl, brokers }: Config, targets: CheckedTarget[]): Promise<string[]> {
   const streams = [...brokers.values()].filter(({ scheme }) => transportOf(scheme) === 'redis-stream')
   if (redisUrl === undefined || streams.length === 0) return []
   const queue = await runIdOf(redisUrl).catch(() => undefined)

@@ -16,7 +16,7 @@ import { brokenBy, codeOf, type Dialed } from './dial.ts'
 import type { Flight } from '../sends.ts'
 
 /** One message in flight. */
-export interface Sending extends Suspect {
+export interface UnconfirmedSend extends Suspect {
   readonly flight: Flight
   readonly envelope: Envelope & { messageId: string }
   readonly body: Buffer
@@ -31,7 +31,7 @@ interface Lane {
   channel: Channel
   /** The channel carries one message at a time, to any exchange. */
   isForOne: boolean
-  inFlight: Set<Sending>
+  inFlight: Set<UnconfirmedSend>
   /** Why the server closed it. */
   closed?: Closed
   /** We closed it ourselves, because of the memory that it held. */
@@ -93,7 +93,7 @@ export class ChannelPool {
   }
 
   /** Resolves when the message is confirmed or returned, or when its channel is closed because of it. */
-  async publish(sending: Sending): Promise<Outcome> {
+  async publish(sending: UnconfirmedSend): Promise<Outcome> {
     let result: SendVerdict = 'again'
     for (let tries = 0; tries < triesMost; tries++) {
       result =
@@ -115,7 +115,7 @@ export class ChannelPool {
     this.#connection.unsafeDestroy()
   }
 
-  async #attempt(exchange: string | undefined, sending: Sending): Promise<SendVerdict> {
+  async #attempt(exchange: string | undefined, sending: UnconfirmedSend): Promise<SendVerdict> {
     // The deadline may have passed while the message waited. This outcome is then ignored.
     if (sending.flight.over) return failed('timeout')
     if (this.#gone) return this.#gone
@@ -143,7 +143,7 @@ export class ChannelPool {
     return this.#confirmed(lane, sending)
   }
 
-  async #confirmed(lane: Lane, sending: Sending): Promise<SendVerdict> {
+  async #confirmed(lane: Lane, sending: UnconfirmedSend): Promise<SendVerdict> {
     const held = sending.bytes + overhead
     let left = 0
     sending.returned = false

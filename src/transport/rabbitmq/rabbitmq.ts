@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto'
 import { failed, failureOf } from '../failure.ts'
 import { brokerTransport, reservedName, type Flight } from '../sends.ts'
-import type { Sending } from './channel.ts'
+import type { UnconfirmedSend } from './channel.ts'
 import { defined } from '../../domain/optional-members.ts'
 import type { Outcome } from '../../domain/types.ts'
 import { rabbitmqLink, type RabbitmqLink } from './connection.ts'
@@ -32,11 +32,11 @@ export function rabbitmqTransport(deps: TransportDeps): Transport<RabbitmqReques
   })
 }
 
-type Message = Pick<Sending, 'envelope' | 'body'>
+type Message = Pick<UnconfirmedSend, 'envelope' | 'body'>
 
 async function publish(to: RabbitmqLink, { envelope, body }: Message, flight: Flight): Promise<Outcome> {
   const { exchange = '', routingKey = '' } = envelope
-  const sending: Sending = {
+  const sending: UnconfirmedSend = {
     exchange,
     routingKey,
     bytes: body.length,

@@ -7,7 +7,7 @@ import { at, rotated, type Broker } from '../broker.ts'
 import type { Guard } from '../egress/guard.ts'
 import { failed, Failure, failureOf } from '../failure.ts'
 import type { Flight } from '../sends.ts'
-import { resource, type Message } from './message.ts'
+import { resource, type RocketMessage } from './message.ts'
 import { call, metadata, proxiesOf, type ProxyAddress, type Proxy } from './proxy.ts'
 import { failureOfCall, isAway, isUnavailable, verdictOf, wasNotSent } from './status.ts'
 
@@ -28,7 +28,7 @@ interface Route {
 
 /** A RocketMQ behind its proxies, with its routes and connections. */
 export interface RocketmqCluster {
-  publish(message: Message, flight: Flight): Promise<Outcome>
+  publish(message: RocketMessage, flight: Flight): Promise<Outcome>
   close(): void
 }
 
@@ -140,7 +140,7 @@ export function rocketmqCluster(
   }
 
   /** Sends to the first address that is available. Nothing was sent as long as no connection opened. */
-  async function publish(message: Message, flight: Flight): Promise<Outcome> {
+  async function publish(message: RocketMessage, flight: Flight): Promise<Outcome> {
     const startedAt = performance.now()
     const route = await routeTo(message.topic)
     const unfit = misfit(route, message)
@@ -168,7 +168,7 @@ export function rocketmqCluster(
   async function publishTo(
     proxy: Proxy,
     place: ProxyAddress,
-    message: Message,
+    message: RocketMessage,
     flight: Flight,
     startedAt: number
   ): Promise<Outcome> {
@@ -209,7 +209,7 @@ export function rocketmqCluster(
 }
 
 /** The outcome if the topic does not take this kind of message. A topic of unknown kinds is tried. */
-function misfit({ kinds }: Route, { topic, kind }: Message): Outcome | undefined {
+function misfit({ kinds }: Route, { topic, kind }: RocketMessage): Outcome | undefined {
   if (kinds.size === 0 || kinds.has(MessageType.MESSAGE_TYPE_UNSPECIFIED) || kinds.has(MessageType[kind]))
     return undefined
   const taken = Object.entries(MessageType).flatMap(([name, number]) =>

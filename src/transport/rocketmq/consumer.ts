@@ -18,7 +18,7 @@ import {
   receive,
   span,
   type MessageQueue,
-  type Source,
+  type QueueHolder,
   type Subscription,
   type Way
 } from './receive.ts'
@@ -33,7 +33,7 @@ const brokersMost = 64
 const commandsMost = 100
 
 export interface Consumer {
-  sources: Source[]
+  sources: QueueHolder[]
   /** Resolves when the route of the topic has changed; rejects when a proxy is gone. */
   over: Promise<void>
   close(): void
@@ -43,7 +43,7 @@ export interface Consumer {
 export async function subscribe(to: Subscription, turn: number): Promise<Consumer> {
   const [host = { host: '', port: 0 }] = rotated(to.broker.hosts, turn)
   const found = await route(to, host)
-  const sources = new Map<string, Source>()
+  const sources = new Map<string, QueueHolder>()
   const ways = new Map<string, Way>()
   const sessions: Session[] = []
   const stop = new AbortController()

@@ -32,7 +32,7 @@ const { MessageType } = definition
 export type MessageKind = 'NORMAL' | 'FIFO' | 'DELAY'
 
 /** A message, built once and used for all tries of one attempt. */
-export interface Message {
+export interface RocketMessage {
   topic: string
   kind: MessageKind
   request: InstanceType<typeof service.SendMessageRequest>
@@ -43,7 +43,7 @@ export function messageOf(
   request: RocketmqRequest,
   context: SendContext,
   namespace: string
-): Message | string {
+): RocketMessage | string {
   const { topic, tag, keys = keysOf(context), properties = {}, group, delayMs = 0 } = request
   if (typeof topic !== 'string' || topic === '') return 'the topic must be text'
   if (tag !== undefined && typeof tag !== 'string') return 'the tag must be text'

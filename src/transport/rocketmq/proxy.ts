@@ -11,8 +11,8 @@ import { notConnected } from './status.ts'
 // Only the protocol of rocketmq-client-nodejs is used, not its client. Its Producer resolves and connects by itself, past
 // our guard; it cannot cancel a call; and its sessions continue for ever after a shutdown.
 
-export type Client = InstanceType<typeof grpc.MessagingServiceClient>
-type SendCall = Parameters<Client['sendMessage']>
+export type ProxyClient = InstanceType<typeof grpc.MessagingServiceClient>
+type SendCall = Parameters<ProxyClient['sendMessage']>
 type Metadata = Exclude<SendCall[1], (...given: never[]) => unknown>
 
 interface Grpc {
@@ -45,7 +45,7 @@ export interface ProxyAddress {
 
 /** A connection to one proxy, shared by all its calls. */
 export interface Proxy {
-  client: Client
+  client: ProxyClient
   /** The address that was judged, `ip:port`. */
   address: string
   /** The time of its last answer, by `performance.now()`. */
@@ -147,7 +147,7 @@ type Done<Answer> = (error: Error | null, answer: Answer) => void
 /** One call. `letGo` gets a function that cancels it. */
 export function call<Answer>(
   proxy: Proxy,
-  start: (client: Client, done: Done<Answer>) => { cancel(): void },
+  start: (client: ProxyClient, done: Done<Answer>) => { cancel(): void },
   letGo: (cancel: () => void) => void = () => {}
 ): Promise<Answer> {
   return new Promise((resolve, reject) => {
@@ -178,7 +178,7 @@ interface Answers<Answer> {
  */
 export function listen<Answer>(
   proxy: Proxy,
-  start: (client: Client) => Answers<Answer>,
+  start: (client: ProxyClient) => Answers<Answer>,
   onAnswer: (answer: Answer) => void
 ): { ended: Promise<void>; cancel(): void } {
   if (proxy.left) return { ended: Promise.reject(notConnected()), cancel() {} }

@@ -17,7 +17,7 @@ import {
 } from '../receipts.ts'
 import { subscribe, type Consumer } from './consumer.ts'
 import { proxiesOf } from './proxy.ts'
-import { invisibleMs, type MessageOfTopic, type Source, type Taken } from './receive.ts'
+import { invisibleMs, type MessageOfTopic, type QueueHolder, type TakenMessage } from './receive.ts'
 import { failureOfCall, isTooLarge } from './status.ts'
 import { sleep } from '../../runtime/repeat.ts'
 
@@ -92,7 +92,7 @@ async function takeAll(
   let requested = 0
   const share = Math.max(1, Math.floor(atATime / sources.length))
 
-  async function takeFrom(source: Source): Promise<void> {
+  async function takeFrom(source: QueueHolder): Promise<void> {
     while (!either.aborted) {
       const most = Math.min(share, batch(), hand.room() - requested)
       if (most <= 0) {
@@ -130,7 +130,7 @@ async function takeAll(
 /** Handles a message until it is done. After an abort an unfinished message comes again. */
 async function take(
   message: ReceiptMessage,
-  taken: Taken,
+  taken: TakenMessage,
   takeReceipt: TakeReceipt,
   signal: AbortSignal
 ): Promise<void> {

@@ -32,20 +32,20 @@ const handleMost = 8_192
 
 export type MessageOfTopic = InstanceType<typeof definition.Message>
 /** A message in hand. */
-export interface Taken {
+export interface TakenMessage {
   acknowledge(): Promise<void>
   /** Keeps the message invisible to others for another minute. */
   keep(): Promise<void>
 }
 
 /** A broker that holds queues of the topic, reached through a proxy. */
-export interface Source {
+export interface QueueHolder {
   /** Resolves when the answer is complete; each message is handed over as it comes. */
   receive(most: number, signal: AbortSignal, take: Take): Promise<void>
 }
 
 /** May throw, which ends the answer. */
-export type Take = (message: MessageOfTopic, taken: Taken) => void
+export type Take = (message: MessageOfTopic, taken: TakenMessage) => void
 
 export interface Subscription {
   broker: Broker
@@ -103,7 +103,7 @@ export async function receive(
   }
 }
 
-function taken({ broker, proxy, topic, group }: Way, message: MessageOfTopic): Taken {
+function taken({ broker, proxy, topic, group }: Way, message: MessageOfTopic): TakenMessage {
   const [ofGroup, ofTopic] = [resource(group, broker.path), resource(topic, broker.path)]
   const id = handleOf(message.getSystemProperties()?.getMessageId())
   let receipt = handleOf(message.getSystemProperties()?.getReceiptHandle())

@@ -2,7 +2,7 @@ import { post, query, remove } from '../api.ts'
 import { Act, ask, AskAct } from '../acts.tsx'
 import { Heading, Link, Status, taskPath, Time } from '../parts.tsx'
 import type { Delivery, Task } from '../shapes.ts'
-import type { Change } from '../live.ts'
+import type { LiveChange } from '../live.ts'
 import { useList } from '../loaded.ts'
 import { go, may, texts } from '../state.ts'
 import { List, listOf, taskColumn } from '../list.tsx'
@@ -29,7 +29,7 @@ interface Blocked extends Delivery {
   blocker?: { taskNo: string; status: string; orderingKey?: string }
 }
 
-const often = { kinds: ['audit', 'failure'] satisfies Change['kind'][], everyMs: 30_000 }
+const often = { kinds: ['audit', 'failure'] satisfies LiveChange['kind'][], everyMs: 30_000 }
 
 /** Everything that waits for an operator. */
 export function HeldPage() {

@@ -5,24 +5,24 @@ import { clock, Heading, Link, ms, number, Shown, SpanChoice, spanNames, spanOr,
 import type { Point, Stats } from '../shapes.ts'
 import { useLoaded } from '../loaded.ts'
 import { go, now, texts } from '../state.ts'
-import { verdict, type Evidence, type Wrong } from '../verdict.ts'
+import { verdict, type VerdictFacts, type Wrong } from '../verdict.ts'
 
 interface Read {
   at: Date
   stats: Stats
-  evidence: Evidence
+  evidence: VerdictFacts
 }
 
 /** Reads the facts for the current problems, independent of the time span of the chart. */
-async function readEvidence(to: Date): Promise<Evidence> {
+async function readEvidence(to: Date): Promise<VerdictFacts> {
   const from = new Date(to.getTime() - spans['30d'] * 1000).toISOString()
   const [{ downstreams }, lately, { failures }, alarms, held, { nodes }] = await Promise.all([
-    get<Pick<Evidence, 'downstreams'>>('/downstreams'),
+    get<Pick<VerdictFacts, 'downstreams'>>('/downstreams'),
     get<Stats>(`/stats${query({ by: 'downstream', step: 300 })}`),
-    get<Pick<Evidence, 'failures'>>(`/failures${query({ from, limit: 5 })}`),
-    get<Evidence['alarms']>(`/alarms${query({ open: true, notKind: 'FAILED', limit: 50 })}`),
-    get<Evidence['held']>(`/keys${query({ held: true, limit: 200 })}`),
-    get<Pick<Evidence, 'nodes'>>('/nodes')
+    get<Pick<VerdictFacts, 'failures'>>(`/failures${query({ from, limit: 5 })}`),
+    get<VerdictFacts['alarms']>(`/alarms${query({ open: true, notKind: 'FAILED', limit: 50 })}`),
+    get<VerdictFacts['held']>(`/keys${query({ held: true, limit: 200 })}`),
+    get<Pick<VerdictFacts, 'nodes'>>('/nodes')
   ])
   return { downstreams, lately, failures, alarms, held, nodes }
 }

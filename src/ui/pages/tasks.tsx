@@ -1,9 +1,16 @@
 import { useEffect, useState } from 'preact/hooks'
-import { get, query, Refusal } from '../api.ts'
+import { get, query, ApiRefusal } from '../api.ts'
 import { Act, More, say } from '../acts.tsx'
 import { Heading, Shown, taskPath } from '../parts.tsx'
 import type { Listed } from '../reader.ts'
-import { filterNames, isSearched, parseSearch, redeliverFilter, withFilter, type Problem } from '../search.ts'
+import {
+  filterNames,
+  isSearched,
+  parseSearch,
+  redeliverFilter,
+  withFilter,
+  type SearchProblem
+} from '../search.ts'
 import type { Downstream, Task } from '../shapes.ts'
 import { askRedeliver } from './failures.tsx'
 import { TaskList } from './task-list.tsx'
@@ -58,7 +65,7 @@ export function TasksPage() {
     if (word === '' || Object.keys(filter).length > 0) return
     // A complete taskNo of any age is opened at once.
     const found = await get<Task>(`/tasks/${encodeURIComponent(word)}`).catch((error: unknown) => {
-      if (error instanceof Refusal && error.status === 404) return null
+      if (error instanceof ApiRefusal && error.status === 404) return null
       throw error
     })
     if (found) open(found.taskNo)
@@ -114,7 +121,7 @@ export function TasksPage() {
   )
 }
 
-function problemText(problem: Problem): string {
+function problemText(problem: SearchProblem): string {
   const words = texts.value.tasks
   switch (problem.code) {
     case 'UNKNOWN':
