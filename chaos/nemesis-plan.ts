@@ -50,7 +50,7 @@ export interface Step {
 
 export interface Plan {
   processes: Step[]
-  surroundings: Step[]
+  servers: Step[]
   /** Run alone, after the other steps: no POST may fail in a rolling restart, so no other fault may be the cause. */
   alone: Step[]
 }
@@ -77,13 +77,13 @@ export function planNemesis(
   const isWanted = (action: Action) => !only || only.includes(action)
   const wanted = {
     processes: [...processActions.filter(isWanted), ...thawActions.filter(action => only?.includes(action))],
-    surroundings: [...(queue === 'redis' ? redisActions : []), ...postgresActions, ...sinkActions].filter(
+    servers: [...(queue === 'redis' ? redisActions : []), ...postgresActions, ...sinkActions].filter(
       isWanted
     ),
     failovers: failoverActions.filter(action => only?.includes(action)),
     rolling: isWanted('rolling')
   }
-  const plan: Plan = { processes: [], surroundings: [], alone: [] }
+  const plan: Plan = { processes: [], servers: [], alone: [] }
   const endMs = seconds * 1_000
   // A cycle has each action once, in its own order. A short run has one cycle, a long run as many as fit.
   let atMs = 2_000
@@ -91,10 +91,10 @@ export function planNemesis(
   do {
     const fromMs = atMs
     const processes = cycle(by, wanted.processes, atMs, stopMs)
-    const surroundings = cycle(by, wanted.surroundings, atMs, stopMs)
+    const servers = cycle(by, wanted.servers, atMs, stopMs)
     plan.processes.push(...processes.steps)
-    plan.surroundings.push(...surroundings.steps)
-    atMs = Math.max(processes.endMs, surroundings.endMs)
+    plan.servers.push(...servers.steps)
+    atMs = Math.max(processes.endMs, servers.endMs)
     for (const action of wanted.failovers.splice(0)) {
       plan.alone.push({ atMs, action, holdMs: failoverMs, which: 0 })
       atMs += failoverMs + mendMs
@@ -137,5 +137,5 @@ function holdOf(by: Chance, action: Action, stopMs: number): number {
 
 /** Each action that has to run at least once. */
 export const actionsOf = (plan: Plan): Action[] => [
-  ...new Set([...plan.processes, ...plan.surroundings, ...plan.alone].map(step => step.action))
+  ...new Set([...plan.processes, ...plan.servers, ...plan.alone].map(step => step.action))
 ]

@@ -65,7 +65,7 @@ export function startNemesis(cluster: Cluster, plan: Plan, stop: AbortSignal): N
       const within = (step: Step) => step.atMs >= fromMs && step.atMs < (end?.atMs ?? Infinity)
       await Promise.all([
         track(plan.processes.filter(within), runStep),
-        track(plan.surroundings.filter(within), runStep)
+        track(plan.servers.filter(within), runStep)
       ])
       if (end) {
         // The effects of earlier faults must not be charged to this step.

@@ -94,9 +94,9 @@ export function answerer<Native>(
       if (err instanceof TooOld) return plain(410, { reason: err.message })
       throw err
     }
-    const asked = askedAbout(task)
-    if (asked !== undefined) {
-      const handled = await deps.isHandled(asked)
+    const about = askedAbout(task)
+    if (about !== undefined) {
+      const handled = await deps.isHandled(about)
       return plain(handled ? 200 : 404, { handled })
     }
     /** The status that was answered before the end of the work. 0: no answer yet. */

@@ -18,16 +18,16 @@ export function handlersElsewhere(deps: {
   cluster: Pick<Cluster, 'isDatabaseAway' | 'setDatabaseAway'>
 }): HandlersElsewhere {
   const { sql, node, cluster } = deps
-  let asked = { codes: Promise.resolve<ReadonlySet<string>>(new Set()), until: -Infinity }
+  let last = { codes: Promise.resolve<ReadonlySet<string>>(new Set()), until: -Infinity }
   return async () => {
     if (cluster.isDatabaseAway()) throw new Unavailable()
-    if (asked.until <= performance.now()) {
+    if (last.until <= performance.now()) {
       const now = { codes: codesOfOthers(sql, node, 'api'), until: Infinity }
       const ended = (ms: number) => () => void (now.until = performance.now() + ms)
       now.codes.then(ended(usedMs), ended(0))
-      asked = now
+      last = now
     }
-    return orUnavailable(cluster, asked.codes)
+    return orUnavailable(cluster, last.codes)
   }
 }
 

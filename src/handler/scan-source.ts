@@ -22,10 +22,10 @@ export function scanSource(source: string): Scanned {
   const reads = plainCode(source, withoutText).matchAll(
     /(?<![\w$.])env(?:\.([A-Za-z_]\w*)|\[['"](\w+)['"]\])/g
   )
-  const asked = code.matchAll(/['"](\w+)['"]\s+in\s+env\b/g)
+  const checks = code.matchAll(/['"](\w+)['"]\s+in\s+env\b/g)
   return {
     names: new Set([...reads].map(([, dotted, quoted]) => dotted ?? quoted ?? '')),
-    optional: new Set([...asked].map(([, name = '']) => name)),
+    optional: new Set([...checks].map(([, name = '']) => name)),
     origins: [...origins]
   }
 }

@@ -17,24 +17,24 @@ export async function waitFor(
   for (;;) {
     const leftMs = Math.max(0, end - performance.now())
     const askedAt = performance.now()
-    const asked = await ask(Math.min(longestS, Math.max(1, Math.ceil(leftMs / 1_000)))).catch(
+    const answer = await ask(Math.min(longestS, Math.max(1, Math.ceil(leftMs / 1_000)))).catch(
       (err: unknown) => {
         if (err instanceof AckboxError) return err
         throw err
       }
     )
-    if (asked instanceof AckboxError) {
-      const isComing = asked.code === 'TASK_NOT_FOUND'
+    if (answer instanceof AckboxError) {
+      const isComing = answer.code === 'TASK_NOT_FOUND'
       failures = isComing ? 0 : failures + 1
-      const pause = isComing ? 250 : pauseMs(asked, failures)
+      const pause = isComing ? 250 : pauseMs(answer, failures)
       const nowLeftMs = end - performance.now()
-      if (nowLeftMs <= 0 || !(isComing || isTransient(asked))) throw asked
+      if (nowLeftMs <= 0 || !(isComing || isTransient(answer))) throw answer
       await sleep(Math.min(pause, nowLeftMs), signal)
       continue
     }
     failures = 0
-    const isOver = asked.status !== 'SENDING' && asked.status !== 'PREPARED'
-    if (isOver || performance.now() >= end) return asked
+    const isOver = answer.status !== 'SENDING' && answer.status !== 'PREPARED'
+    if (isOver || performance.now() >= end) return answer
     // The API delays the answer for a SENDING task, but not for a half message, nor while its process stops.
     if (performance.now() - askedAt < 500) await sleep(Math.min(500, leftMs), signal)
   }

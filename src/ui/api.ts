@@ -79,11 +79,11 @@ async function read(path: string): Promise<string> {
 }
 
 async function send(method: string, path: string, body?: unknown, raw?: string): Promise<string> {
-  const asked = session.value
+  const before = session.value
   const headers: Record<string, string> = { 'accept-language': language.value }
   const text = raw ?? (body === undefined ? undefined : JSON.stringify(body))
   if (text !== undefined) headers['content-type'] = 'application/json'
-  const { csrf } = asked
+  const { csrf } = before
   if (method !== 'GET' && csrf !== undefined) headers['ackbox-csrf'] = csrf
   let answer: Response
   let received: string
@@ -110,8 +110,8 @@ async function send(method: string, path: string, body?: unknown, raw?: string):
     // The answer is not from Ackbox but from a proxy.
   }
   // A late answer to a call of an earlier session does not end the present one.
-  if (answer.status === 401 && asked.signedIn && asked.auth && session.value === asked)
-    session.value = { ...asked, signedIn: false }
+  if (answer.status === 401 && before.signedIn && before.auth && session.value === before)
+    session.value = { ...before, signedIn: false }
   const words = [problem.title ?? `HTTP ${answer.status}`, problem.detail].filter(Boolean).join(': ')
   const seconds = Number(answer.headers.get('retry-after') ?? Number.NaN)
   const retryAfterMs = Number.isNaN(seconds) ? undefined : seconds * 1_000

@@ -72,9 +72,9 @@ t.test('every action of a mode runs, whatever the seed; without Redis none of Re
 
 t.test('the faults of a quick run are over when its load is', async t => {
   for (let seed = 0; seed < 50; seed++) {
-    const { alone, processes, surroundings } = plan(seed)
+    const { alone, processes, servers } = plan(seed)
     t.equal(alone.length, 1)
-    const last = Math.max(...[...processes, ...surroundings].map(({ atMs, holdMs }) => atMs + holdMs))
+    const last = Math.max(...[...processes, ...servers].map(({ atMs, holdMs }) => atMs + holdMs))
     t.ok((alone[0]?.atMs ?? 0) >= last && (alone[0]?.atMs ?? 0) < 75_000)
   }
 })
@@ -91,7 +91,7 @@ t.test('a failover comes once a run, after the other faults and before the rolli
         t.match([first?.action, second?.action], [its, 'rolling'])
         t.equal(faulty.alone.filter(({ action }) => action === its).length, 1)
         t.ok((second?.atMs ?? 0) >= (first?.atMs ?? 0) + 5_000)
-        const others = new Set(faulty.surroundings.map(({ action }) => action.split('.')[0]))
+        const others = new Set(faulty.servers.map(({ action }) => action.split('.')[0]))
         t.same([...others], ['sink'], 'who is gone for good cannot be stopped and started')
       }
     }

@@ -41,7 +41,7 @@ export function openConnection(
     let nextId = 1n
     let heardAt = performance.now()
     let isLeaving = false
-    let asked = 0
+    let heartbeats = 0
     const asks = patience()
     let leave = (): void => {}
     const gone = new Promise<void>(left => {
@@ -64,7 +64,7 @@ export function openConnection(
         if (!frame.isEvent) return
         if (frame.isTwoWay) {
           asks(socket)
-          if (++asked > asksMost) throw protocolFailure('nothing but heartbeats')
+          if (++heartbeats > asksMost) throw protocolFailure('nothing but heartbeats')
         }
         if (frame.isTwoWay) socket.write(frameOf(flags.event, 20, frame.id, hessianNull))
         if (frame.body.equals(readOnly)) leaving()
@@ -92,7 +92,7 @@ export function openConnection(
 
     socket.on('data', chunk => {
       heardAt = performance.now()
-      asked = 0
+      heartbeats = 0
       try {
         parser.push(chunk)
       } catch (error) {
