@@ -63,7 +63,7 @@ export function batcher<In, Out>(options: BatcherOptions<In, Out>): Batcher<In, 
   let resting: NodeJS.Timeout | undefined
   let idlers: (() => void)[] = []
   /** They wait for a lock that others hold, beside the rest. */
-  let held: Entry<In, Out>[] = []
+  let lockedOut: Entry<In, Out>[] = []
   let isRetrying = false
 
   const isFull = (): boolean => writing >= inFlight
@@ -91,16 +91,16 @@ export function batcher<In, Out>(options: BatcherOptions<In, Out>): Batcher<In, 
     waiting = waiting.length <= max ? [] : waiting.slice(max)
     isUrgent &&= waiting.length > 0
     writing++
-    const left = await settle(options, entries, isRetrying ? hastyMs : patientMs)
+    const left = await writeAndAnswer(options, entries, isRetrying ? hastyMs : patientMs)
     writing--
     if (restMs > 0) restedAt = performance.now() + restMs
     wake()
     leave(entries.length, left)
-    if (held.length > 0 && !isRetrying) void retry()
+    if (lockedOut.length > 0 && !isRetrying) void retry()
   }
 
   function leave(count: number, left: readonly Entry<In, Out>[]): void {
-    held.push(...left)
+    lockedOut.push(...left)
     size -= count - left.length
     if (size > 0) return
     const resolved = idlers
@@ -111,15 +111,15 @@ export function batcher<In, Out>(options: BatcherOptions<In, Out>): Batcher<In, 
   /** Writes the items that wait for a lock, until each is written. */
   async function retry(): Promise<void> {
     isRetrying = true
-    for (let tries = 0; held.length > 0; tries++) {
+    for (let tries = 0; lockedOut.length > 0; tries++) {
       await pause(tries, options.retryUntilWritten)
-      const all = held
-      held = []
+      const all = lockedOut
+      lockedOut = []
       for (let at = 0; at < all.length; at += max) {
         const entries = all.slice(at, at + max)
-        leave(entries.length, await settle(options, entries, hastyMs))
+        leave(entries.length, await writeAndAnswer(options, entries, hastyMs))
       }
-      if (held.length < all.length) tries = 0
+      if (lockedOut.length < all.length) tries = 0
     }
     isRetrying = false
   }
@@ -147,7 +147,7 @@ export function batcher<In, Out>(options: BatcherOptions<In, Out>): Batcher<In, 
  * Writes these and answers each, except for those that it returns: they wait for a lock. Never rejects. A statement that fails because of a
  * lock, or because of something that may be one item's, is split, so that one bad or locked item fails alone.
  */
-async function settle<In, Out>(
+async function writeAndAnswer<In, Out>(
   options: BatcherOptions<In, Out>,
   entries: Entry<In, Out>[],
   lockMs: number
@@ -159,14 +159,14 @@ async function settle<In, Out>(
   if (left.length > 1 && (isHeld || mayBeOfOne(err))) {
     const half = left.length >> 1
     const wait = isHeld ? hastyMs : lockMs
-    const first = await settle(options, left.slice(0, half), wait)
-    return [...first, ...(await settle(options, left.slice(half), wait))]
+    const first = await writeAndAnswer(options, left.slice(0, half), wait)
+    return [...first, ...(await writeAndAnswer(options, left.slice(half), wait))]
   }
   if (left.length > 1 && options.isOfOne?.(err)) {
     // Not in halves: each of their statements could take as long again before it fails.
-    const held: Entry<In, Out>[] = []
-    for (const entry of left) held.push(...(await settle(options, [entry], lockMs)))
-    return held
+    const lockedOut: Entry<In, Out>[] = []
+    for (const entry of left) lockedOut.push(...(await writeAndAnswer(options, [entry], lockMs)))
+    return lockedOut
   }
   const waits = isHeld && !options.retryUntilWritten?.aborted
   return left.filter(entry => {

@@ -19,7 +19,7 @@ export type RunningOperation = Pick<
 const leaseS = 10
 
 /** Claims all running operations for one process. While it lives, another process gets none. */
-export function claimOperations(sql: Sql, owner: string): Promise<RunningOperation[]> {
+export function claimOperations(sql: Sql, node: string): Promise<RunningOperation[]> {
   return sql<RunningOperation[]>`
     with first as materialized (
       -- Who waits here for the claim of another process learns of it, though its snapshot is older. So it takes nothing either of what
@@ -31,16 +31,16 @@ export function claimOperations(sql: Sql, owner: string): Promise<RunningOperati
       for no key update
     ), mine as materialized (
       select id, owner from operation o
-      where state = 'RUNNING' and (owner = ${owner} or leased_until is null or leased_until < now())
-        and exists (select from first f where f.owner = ${owner} or f.leased_until is null or f.leased_until < now())
-        and not exists (select from operation x where x.state = 'RUNNING' and x.owner <> ${owner} and x.leased_until > now())
+      where state = 'RUNNING' and (owner = ${node} or leased_until is null or leased_until < now())
+        and exists (select from first f where f.owner = ${node} or f.leased_until is null or f.leased_until < now())
+        and not exists (select from operation x where x.state = 'RUNNING' and x.owner <> ${node} and x.leased_until > now())
       order by id
       for no key update
     )
-    update operation o set owner = ${owner}, leased_until = now() + ${leaseS} * interval '1 s'
+    update operation o set owner = ${node}, leased_until = now() + ${leaseS} * interval '1 s'
     from mine
     where o.id = mine.id and o.state = 'RUNNING'
-    returning o.id, o.filter, o.message_codes, o.cursors, o.created_by, mine.owner is distinct from ${owner} as taken_over`
+    returning o.id, o.filter, o.message_codes, o.cursors, o.created_by, mine.owner is distinct from ${node} as taken_over`
 }
 
 export interface FailedDelivery {
@@ -117,7 +117,7 @@ const failedColumns = (sql: Sql) => sql`
 /** Records the deliveries to change, and the progress. False: the operation was stopped, or another process runs it. */
 export async function takeDeliveries(
   sql: Sql,
-  { id, owner }: { id: string; owner: string },
+  { id, node }: { id: string; node: string },
   found: readonly FailedDelivery[],
   cursors: Record<string, string>
 ): Promise<boolean> {
@@ -125,7 +125,7 @@ export async function takeDeliveries(
     with alive as (
       update operation set cursors = cursors || ${sql.json(cursors)}, updated_at = now(),
         leased_until = now() + ${leaseS} * interval '1 s'
-      where id = ${id} and state = 'RUNNING' and owner = ${owner}
+      where id = ${id} and state = 'RUNNING' and owner = ${node}
       returning id
     ), taken as (
       insert into operation_delivery (operation_id, task_id, downstream, attempt, round)
@@ -157,14 +157,14 @@ const isAnew = (sql: Sql) => sql`coalesce(coalesce(d.round, 1) > i.round, d.roun
  */
 export async function recordTaken(
   sql: Sql,
-  { id: operationId, owner }: { id: string; owner: string },
+  { id: operationId, node }: { id: string; node: string },
   taken: readonly Pick<FailedDelivery, 'taskId' | 'downstream'>[]
 ): Promise<void> {
   const ids = plainArray(taken.map(one => one.taskId))
   // The ids by themselves too: on a table without statistics PostgreSQL would read all that the operation has taken.
   await sql`
     with mine as (
-      select id from operation where id = ${operationId} and owner = ${owner}
+      select id from operation where id = ${operationId} and owner = ${node}
     ), known as (
       select i.task_id, i.downstream, ${isAnew(sql)} as is_anew
       from mine cross join unnest(
@@ -215,10 +215,10 @@ export async function recordStopped(sql: Sql): Promise<void> {
     where o.id = stopped.id`
 }
 
-export async function finishOperation(sql: Sql, { id, owner }: { id: string; owner: string }): Promise<void> {
+export async function finishOperation(sql: Sql, { id, node }: { id: string; node: string }): Promise<void> {
   await sql`
     update operation set state = 'DONE', ended_at = now(), updated_at = now()
-    where id = ${id} and state = 'RUNNING' and owner = ${owner}`
+    where id = ${id} and state = 'RUNNING' and owner = ${node}`
 }
 
 /**

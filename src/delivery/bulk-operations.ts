@@ -127,14 +127,14 @@ export function bulkOperations(deps: BulkOperationDeps): Bulk {
     const later = new Set(left)
     const done = found.filter(one => !later.has(one))
     if (done.length === 0) return
-    await recordTaken(sql, { id: operation.id, owner: deps.node }, done)
+    await recordTaken(sql, { id: operation.id, node: deps.node }, done)
     for (const one of done) if (!one.needsForce) remember(one)
     deps.wake()
   }
 
   async function turn(operation: RunningOperation): Promise<void> {
     const { id, filter, cursors } = operation
-    const owner = deps.node
+    const { node } = deps
     if ((locked.get(id)?.length ?? 0) >= mostRemembered) return
     const names = filter.downstream === undefined ? await failedDownstreams(sql) : [filter.downstream]
     const open = names.filter(name => cursors[name] !== 'end')
@@ -150,12 +150,12 @@ export function bulkOperations(deps: BulkOperationDeps): Bulk {
       if (bucket) bucket.tokens -= page.found.length
     }
     if (Object.keys(next).length > 0) {
-      if (!(await takeDeliveries(sql, { id, owner }, found, next))) return
+      if (!(await takeDeliveries(sql, { id, node }, found, next))) return
       failpoint('bulk.after_take')
       if (found.length > 0) await redeliver(operation, found)
     }
     if (open.every(name => next[name] === 'end') && !locked.has(id)) {
-      await finishOperation(sql, { id, owner })
+      await finishOperation(sql, { id, node })
       deps.log.info({ operation: id }, 'operation.done')
     }
   }

@@ -44,7 +44,7 @@ export interface Complete {
   idle(): Promise<void>
 }
 
-/** Called for ended deliveries after the commit. It releases the deliveries that waited for them (successors.ts). */
+/** Called for ended deliveries after the commit. The deliveries that waited for them may start (successors.ts). */
 interface EndListener {
   /** A delivery of each of these tasks has ended. */
   ended(taskIds: readonly string[]): void

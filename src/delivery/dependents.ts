@@ -28,7 +28,7 @@ export interface DependentsDeps {
 }
 
 /**
- * Releases tasks that wait for others. The process that ends a task looks for its dependents, and the process that accepts a dependent looks
+ * Lets tasks start that waited for others. The process that ends a task looks for its dependents, and the process that accepts a dependent looks
  * at its prerequisites, each in a statement after its commit: of two commits at the same time, the later look sees both. The sweep finds
  * the dependents that a crashed process did not look at, or that the ending process did not know yet.
  */
@@ -132,7 +132,7 @@ async function moveDependents(
   const free: { taskId: string; downstream: string }[] = []
   for (const one of found) {
     const { taskId, blocked } = one
-    // No delivery is BLOCKED: the task ended on its own, or a process released it and crashed before it closed the row.
+    // No delivery is BLOCKED: the task ended on its own, or a process let it start and crashed before it closed the row.
     const verdict = blocked.length === 0 ? 'over' : verdictOf(one)
     if (verdict === 'hold' || verdict === 'wait') for (const id of one.done) done.push([taskId, id])
     else over.push(taskId)

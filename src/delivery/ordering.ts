@@ -26,7 +26,7 @@ export interface OrderingDeps {
 }
 
 /**
- * Releases the next delivery of an orderingKey when the delivery before it has ended. In the transaction that ends a delivery, a
+ * Lets the next delivery of an orderingKey start when the delivery before it has ended. In the transaction that ends a delivery, a
  * trigger of the database (`leave_promotion`, migration 0005) leaves a row in `promotion`. After the commit its process looks at the key,
  * in a separate statement. The sweep finds the keys that a crashed process did not look at.
  */

@@ -1,7 +1,7 @@
 import { dependents, type Dependents, type DependentsDeps } from './dependents.ts'
 import { ordering, type Ordering, type OrderingDeps } from './ordering.ts'
 
-/** Releases waiting deliveries: of tasks that wait for others, and the next ones of orderingKeys. */
+/** Lets waiting deliveries start: of tasks that wait for others, and the next ones of orderingKeys. */
 export interface Successors extends Dependents {
   promote: Ordering['promote']
 }

@@ -23,7 +23,7 @@
 //   probe       a question to a downstream before a task is sent again: has it handled the task?
 //   process     a running Ackbox, with some of the roles api, worker and dispatcher
 //   node        the name of a process, for people and logs
-//   owner       the number by which a process owns the deliveries that it claims; after it was declared dead, it gets a new one. Of an operation: the node that runs it
+//   owner       the number by which a process owns the deliveries that it claims; after it was declared dead, it gets a new one. The column of an operation: the node that runs it
 //   settle      an operator records how a delivery ended
 //   operation   a bulk change in the background, with progress
 //   check       a question to the producer of a half message that is still open: was it committed? (check-back)

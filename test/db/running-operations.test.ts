@@ -25,7 +25,7 @@ t.test('a turn reads the deliveries that it took, not all that the operation has
     if (isAnalyzed) await sql`analyze operation_delivery`
     for (const mode of ['force_generic_plan', 'force_custom_plan']) {
       await sql.unsafe(`set plan_cache_mode = ${mode}`)
-      const statement = await capture(fake => recordTaken(fake, { id, owner: 'here' }, taken))
+      const statement = await capture(fake => recordTaken(fake, { id, node: 'here' }, taken))
       await sql.unsafe(`prepare record as ${statement.text}`)
       const plan = await explain(sql, 'record', statement)
       await sql.unsafe('deallocate record')
@@ -36,7 +36,7 @@ t.test('a turn reads the deliveries that it took, not all that the operation has
       t.ok(read >= 20 && read <= 40, `${mode}: 10 are read and written, with ${read} looks`)
     }
   }
-  await recordTaken(sql, { id, owner: 'here' }, taken)
+  await recordTaken(sql, { id, node: 'here' }, taken)
   const [row] = await sql<[{ skipped: number }]>`select skipped from operation`
   t.equal(row.skipped, 10)
 })
@@ -83,7 +83,7 @@ const make = async (sql: Sql): Promise<string> => {
   await sql`insert into operation (id, filter, matched, created_by) values (${id}, '{}', 1, 'ops-1')`
   return id
 }
-const claimed = async (sql: Sql, owner: string) => (await claimOperations(sql, owner)).map(({ id }) => id)
+const claimed = async (sql: Sql, node: string) => (await claimOperations(sql, node)).map(({ id }) => id)
 
 t.test('who claims while another process does gets nothing, not even what came in between', async t => {
   const { sql } = await testDb(t)
