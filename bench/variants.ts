@@ -167,8 +167,8 @@ export async function runAckbox(
   })
   const log = createInterface(child.stdout)
   let lines = 0
-  // The greeting is left out, and the first lines of the log are enough.
-  log.on('line', line => line.startsWith('{') && lines++ < 10 && console.error(`  ${name}: ${line}`))
+  // The first lines of the log are enough.
+  log.on('line', line => lines++ < 10 && console.error(`  ${name}: ${line}`))
   const url = `http://127.0.0.1:${port}`
   try {
     await until(`${name} to get ready`, async () => {

@@ -183,6 +183,7 @@ async function openLog({ logLevel }: Config): Promise<pino.Logger & Logger> {
   return logLevel === 'info' ? Object.assign(log, { ended: terminal.ended }) : log
 }
 
+/** On stderr, unless stdout is a terminal: a pipe or a container gets lines of JSON only. */
 function greet(url: string, config: Config, demoKey: DemoKey | undefined, samples: boolean): void {
   const taskNo = `hello-${Date.now().toString(36)}`
   const body = JSON.stringify({
@@ -190,7 +191,9 @@ function greet(url: string, config: Config, demoKey: DemoKey | undefined, sample
     messageCode: 'order.paid',
     messageBody: { orderId: '1001', cents: 4200 }
   })
-  const key = demoKey === undefined ? '' : ` ${demoHeader(demoKey, process.stdout.isTTY)}`
+  const print = process.stdout.isTTY ? console.log : console.error
+  const isShown = process.stdout.isTTY || process.stderr.isTTY
+  const key = demoKey === undefined ? '' : ` ${demoHeader(demoKey, isShown)}`
   const lines = [
     '',
     `  Ackbox ${version}`,
@@ -214,7 +217,7 @@ function greet(url: string, config: Config, demoKey: DemoKey | undefined, sample
       : []),
     ''
   ]
-  console.log(lines.join('\n'))
+  print(lines.join('\n'))
 }
 
 /** The demo reads PORT from its own shell, which may not have it. */

@@ -5,7 +5,7 @@ import t, { type Test } from 'tap'
 import { freePort } from '../../src/embedded/port.ts'
 import { openTerminal } from '../../src/runtime/terminal.ts'
 import { program, without } from '../support/program.ts'
-import { call, folder } from '../support/service.ts'
+import { call, folder, start } from '../support/service.ts'
 
 function terminal(t: Test) {
   mock.timers.enable({ apis: ['setTimeout'] })
@@ -90,3 +90,24 @@ t.test(
     await shown.stop('SIGTERM')
   }
 )
+
+t.test('in a pipe each line of stdout is JSON, and the greeting is on stderr', async t => {
+  const service = await start(t, { DATA_DIR: folder(t) })
+  t.same(await service.kill('SIGTERM'), { code: 0, signal: null })
+  const lines = service.stdout().trimEnd().split('\n')
+  t.same(
+    lines.filter(line => !isJson(line)),
+    []
+  )
+  t.ok(lines.length > 1)
+  t.match(service.output(), `Dashboard   ${service.url}/`)
+})
+
+function isJson(line: string): boolean {
+  try {
+    JSON.parse(line)
+    return true
+  } catch {
+    return false
+  }
+}

@@ -24,8 +24,9 @@ export interface Exit {
 export interface Process {
   url: string
   pid: number
-  /** Its output so far. */
+  /** Its output so far, of stdout and stderr. */
   output(): string
+  stdout(): string
   kill(signal: NodeJS.Signals): Promise<Exit>
   exited: Promise<Exit>
 }
@@ -48,8 +49,10 @@ export function launch(t: Test, env: Env, program = main): Omit<Process, 'url'> 
     stdio: ['ignore', 'pipe', 'pipe']
   })
   let output = ''
+  let stdout = ''
   child.stdout?.on('data', (chunk: Buffer) => {
     output += chunk.toString()
+    stdout += chunk.toString()
   })
   child.stderr?.on('data', (chunk: Buffer) => {
     output += chunk.toString()
@@ -65,6 +68,7 @@ export function launch(t: Test, env: Env, program = main): Omit<Process, 'url'> 
   return {
     pid: child.pid ?? 0,
     output: () => output,
+    stdout: () => stdout,
     exited,
     kill(signal) {
       child.kill(signal)
