@@ -1,0 +1,34 @@
+// npm start and npm run dev: compiles, then runs the command in this same process. npm signals only the process that it started.
+import { spawn } from 'node:child_process'
+import { rmSync } from 'node:fs'
+
+const parent = process.ppid
+console.error('Compiling. The first time takes about a minute.')
+// A process group of its own: one signal ends npm, its shells and the compiler.
+const build = spawn('npm', ['run', '-s', 'build'], { detached: true, stdio: ['ignore', 2, 2] })
+let stopped
+const stop = signal => {
+  stopped = signal
+  // The compiler goes on to its end after a SIGTERM.
+  process.kill(-build.pid, 'SIGKILL')
+}
+const signals = ['SIGINT', 'SIGTERM', 'SIGHUP']
+for (const signal of signals) process.on(signal, stop)
+// An npm that was killed passes no signal on.
+const watch = setInterval(() => {
+  if (process.ppid !== parent) stop('SIGTERM')
+}, 500)
+const code = await new Promise((resolve, reject) => build.once('error', reject).once('exit', resolve))
+clearInterval(watch)
+for (const signal of signals) process.off(signal, stop)
+
+if (stopped) {
+  // The next build compiles all: a file may be half written.
+  rmSync(new URL('dist/.tsbuildinfo', import.meta.url), { force: true })
+  process.kill(process.pid, stopped)
+} else if (code !== 0) process.exit(code ?? 1)
+else {
+  const program = new URL('dist/src/cli/ackbox.js', import.meta.url)
+  process.argv[1] = program.pathname
+  await import(program.href)
+}
