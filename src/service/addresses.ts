@@ -2,15 +2,34 @@
 import { z } from 'zod'
 import { hostUrls } from '../db/hosts.ts'
 
+/** What a URL of each protocol looks like. */
+const forms: Record<string, string> = {
+  'postgres:':
+    'postgres://user:password@host:5432/database; the port is a number up to 65535, and in a password / is %2F, # is %23 and ? is %3F',
+  'http:': 'http://host:8080/path; the port is a number up to 65535'
+}
+
+/** Two checks, since a text that does start so would otherwise be told to. No message repeats the URL: it may hold a password. */
+const readable = (text: z.ZodString, protocols: string[], urlsOf: (text: string) => string[]) =>
+  text
+    .refine(given => protocols.some(protocol => given.trim().toLowerCase().startsWith(protocol)), {
+      error: `must be a URL that starts with ${protocols.map(p => `${p}//`).join(' or ')}`,
+      abort: true
+    })
+    .refine(given => urlsOf(given).every(url => URL.canParse(url)), {
+      error: `cannot be read as a URL: a right one is like ${forms[protocols[0] ?? '']}`
+    })
+
 /** `URL` leaves a line break or a tab out in silence, but a header or a request line cannot hold it. */
 export const address = (...protocols: string[]) =>
-  z
-    .string()
-    .trim()
-    .refine(text => !/\s/.test(text), { error: 'has a space or a line break inside', abort: true })
-    .refine(text => URL.canParse(text) && protocols.includes(new URL(text).protocol), {
-      error: `must be a URL that starts with ${protocols.map(p => `${p}//`).join(' or ')}`
-    })
+  readable(
+    z
+      .string()
+      .trim()
+      .refine(text => !/\s/.test(text), { error: 'has a space or a line break inside', abort: true }),
+    protocols,
+    text => [text]
+  )
 
 /** False for a URL whose user or password has a raw `%`, which every client would decode. */
 export function isDecodable(url: string): boolean {
@@ -34,8 +53,4 @@ export const base = (...protocols: string[]) =>
     .transform(text => (URL.canParse(text) ? new URL(text).href.replace(/\/+$/, '') : text))
 
 /** One host or several, separated by commas. */
-export const addresses = (...protocols: string[]) =>
-  decodable.refine(
-    text => hostUrls(text).every(url => URL.canParse(url) && protocols.includes(new URL(url).protocol)),
-    { error: `must be a URL that starts with ${protocols.map(p => `${p}//`).join(' or ')}` }
-  )
+export const addresses = (...protocols: string[]) => readable(decodable, protocols, hostUrls)

@@ -143,6 +143,35 @@ t.test('a raw % in a password is said, since every client would decode it', asyn
   t.equal(complaint({ REDIS_URL: 'redis://:50%25off@cache' }), '')
 })
 
+t.test(
+  'an address that starts well and is no URL is told so, with a right one, and without its password',
+  async t => {
+    const database =
+      'cannot be read as a URL: a right one is like postgres://user:password@host:5432/database;'
+    const http = 'cannot be read as a URL: a right one is like http://host:8080/path;'
+    const wrong: [name: string, value: string, says: string][] = [
+      ['DATABASE_URL', 'postgres://localhost:notaport/x', database],
+      ['DATABASE_URL', 'postgres://u:hunter2@localhost:70000/x', database],
+      ['DATABASE_URL', 'postgresql://u:hunter2/or@localhost/x', database],
+      ['DATABASE_URL', 'postgres://u:hunter2@a:5432,b:notaport/x', database],
+      ['PUBLIC_URL', 'https://ackbox.example.com:notaport', http],
+      ['ALARM_WEBHOOK_URL', 'https://u:hunter2#@alerts.example.com/', http],
+      ['OTEL_EXPORTER_OTLP_ENDPOINT', 'http://127.0.0.1:43180000', http]
+    ]
+    for (const [name, value, says] of wrong) {
+      const said = complaint({ [name]: value, SECRET: secret })
+      t.equal(said.split('\n').length, 1, value)
+      t.match(said, `${name} ${says}`, value)
+      t.notMatch(said, 'hunter2', value)
+    }
+    t.match(
+      complaint({ PUBLIC_URL: 'ftp://x:notaport' }),
+      'PUBLIC_URL must be a URL that starts with http://'
+    )
+    t.equal(complaint({ DATABASE_URL: ' POSTGRES://u@db/x', SECRET: secret }), '')
+  }
+)
+
 t.test('PUBLIC_URL is what a path can be appended to', async t => {
   for (const url of ['http://h/base?x=1', 'http://h/#f', 'http://u:p@h', 'http://u@h/base', 'http://h/?'])
     t.match(complaint({ PUBLIC_URL: url }), /^PUBLIC_URL must have no user, password, query or fragment/, url)

@@ -226,6 +226,7 @@ t.test('migrate says of a DATABASE_URL just what start says', { buffered: true, 
   const wrong: [name: string, url: string, says: RegExp][] = [
     ['no URL at all', 'localhost/ackbox', /DATABASE_URL must be a URL that starts with postgres:\/\//],
     ['another database', 'mysql://a:hunter2@127.0.0.1/a', /DATABASE_URL must be a URL that starts/],
+    ['no URL behind its start', 'postgres://a:hunter2@localhost:notaport/a', /DATABASE_URL cannot be read/],
     ['nobody listens', `postgres://a@127.0.0.1:${await freePort()}/a`, /cannot be used \(.*ECONNREFUSED/],
     [
       'no such database',
