@@ -12,13 +12,13 @@ export interface HandlerFile {
   name: string
 }
 
-/** The handler files of a folder, in order. Subfolders and files whose names start with `_` are helpers. */
+/** The handler files of a folder, in order, also those of CommonJS, which are an error. Subfolders and files whose names start with `_` are helpers. */
 export function handlerFiles(folder: string): HandlerFile[] | undefined {
   if (!statSync(folder, { throwIfNoEntry: false })?.isDirectory()) return undefined
   return readdirSync(folder, { withFileTypes: true })
     .filter(entry => !entry.isDirectory())
     .map(entry => entry.name)
-    .filter(name => /\.(js|mjs|ts|mts)$/.test(name) && !/^[._]|\.d\.m?ts$|\.test\.m?[jt]s$/.test(name))
+    .filter(name => /\.[cm]?[jt]s$/.test(name) && !/^[._]|\.d\.[cm]?ts$|\.test\.[cm]?[jt]s$/.test(name))
     .toSorted()
     .flatMap(name => {
       const source = sourceOf(folder, name)
@@ -30,7 +30,7 @@ export function handlerFiles(folder: string): HandlerFile[] | undefined {
 function sourceOf(folder: string, name: string): string | undefined {
   const sources = join(packageRoot, 'handlers')
   if (folder !== resolve(builtInHandlers) || folder === sources || !existsSync(sources)) return name
-  return ['.ts', '.mts', '.js', '.mjs']
+  return ['.ts', '.mts', '.js', '.mjs', '.cts', '.cjs']
     .map(ending => parse(name).name + ending)
     .find(each => existsSync(join(sources, each)))
 }

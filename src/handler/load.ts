@@ -139,6 +139,13 @@ async function read(
     problems.push({ file, what, fix })
     return []
   }
+  const ending = /\.c([jt]s)$/.exec(file)?.[1]
+  if (ending !== undefined) {
+    return wrong(
+      'it is CommonJS, which is not loaded',
+      `rename it to .${ending} or .m${ending}, with \`export default\`; a helper goes into a subfolder, or its name starts with _`
+    )
+  }
   let source: string
   try {
     source = readFileSync(path, 'utf8')

@@ -194,6 +194,22 @@ t.test('the message of the error holds all of it, a file a paragraph', async t =
   })
 })
 
+t.test('a handler of CommonJS is told with its remedy, and a helper of CommonJS is none', async t => {
+  const helpers = { '_helper.cjs': '', 'a.test.cjs': '', 'types.d.cts': '' }
+  const fine = { 'a.mjs': handler('a', `w: { ${http} }`), ...helpers }
+  const dir = folder(t, fine)
+  mkdirSync(join(dir, 'old'))
+  writeFileSync(join(dir, 'old/helper.cjs'), '')
+  t.same([...(await load(dir)).handlers.keys()], ['a'])
+  t.match(
+    await problemsOf(folder(t, { ...fine, 'b.cjs': 'module.exports = 1', 'c.cts': '' })),
+    only(
+      /^b\.cjs: it is CommonJS, which is not loaded → rename it to \.js or \.mjs/,
+      /^c\.cts: it is CommonJS, which is not loaded → rename it to \.ts or \.mts/
+    )
+  )
+})
+
 t.test('a folder that is not there, or empty, is said and not taken for no handlers', async t => {
   const dir = folder(t, { 'readme.md': '' })
   t.match(await problemsOf(dir), only(/the folder has no handlers/))
