@@ -1,5 +1,6 @@
 // One answer of each route for operators and the dashboard, as in answer-examples.ts.
 import { accepted, at, id, node, type AnswerExamples } from './answer-examples.ts'
+import { version } from '../runtime/package.ts'
 
 const operation = {
   id,
@@ -40,7 +41,7 @@ const counts = {
 const session = {
   signedIn: true,
   auth: true,
-  version: '1.0.0',
+  version,
   name: 'ops-1',
   scopes: ['tasks:read', 'ops:read', 'ops:write'],
   messageCodes: null,
@@ -154,7 +155,7 @@ export const opsAnswers: AnswerExamples = {
         {
           id: node,
           roles: ['api', 'worker', 'dispatcher'],
-          version: '1.0.0',
+          version,
           live: true,
           startedAt: accepted,
           seenAt: at,
@@ -250,7 +251,7 @@ export const opsAnswers: AnswerExamples = {
   archiveFailure: { 200: { fingerprint: 'a0533bf09285757a' } },
   readSession: { 200: session },
   createSession: { 201: session },
-  endSession: { 200: { signedIn: false, auth: true, version: '1.0.0' } },
+  endSession: { 200: { signedIn: false, auth: true, version } },
   reconcile: {
     200: {
       differences: [

@@ -12,6 +12,9 @@ t.test('the version is written in package.json, and nowhere else by hand', async
   t.equal(lock.version, version, 'package-lock.json: npm install')
   const api = JSON.parse(read('openapi/openapi.json')) as { info: { version: string } }
   t.equal(api.info.version, version, 'openapi/openapi.json: npm run generate')
+  const examples = [...read('openapi/openapi.json').matchAll(/"version": "(.*?)"/g)].slice(1)
+  t.ok(examples.length > 0)
+  t.same([...new Set(examples.map(([, each]) => each))], [version], 'its examples')
   const shown = execFileSync(process.execPath, [path.join(root, 'dist/src/cli/ackbox.js'), '--version'], {
     encoding: 'utf8'
   })
@@ -32,6 +35,14 @@ t.test('the version is written in package.json, and nowhere else by hand', async
       cwd: root,
       encoding: 'utf8'
     }
+  )
+  const byHand = new RegExp(
+    `\\bversion: ['"\`]\\d+\\.\\d+\\.\\d+|['"\`]${version.replaceAll('.', '\\.')}['"\`]`
+  )
+  t.same(
+    files.split('\n').filter(file => file.startsWith('src/') && byHand.test(read(file))),
+    [],
+    'src has it from src/runtime/package.ts'
   )
   const named = /\backbox[@:-]v?\d+\.\d+\.\d+(?!\.\d|\d)/
   t.same(
