@@ -1,4 +1,4 @@
-import { extendLeases, loadDeliveries, type LoadedDelivery } from '../db/deliveries.ts'
+import { extendLeases, loadDeliveries } from '../db/deliveries.ts'
 import type { Sql } from '../db/pool.ts'
 import { failpoint } from '../runtime/failpoint.ts'
 import { leastLeaseMs, type LeasedDelivery } from './lease.ts'
