@@ -1,6 +1,7 @@
 // The producers. They post each planned task when it is due, retry after every unclear answer, and record each answer.
 import { ask, askUntilClear, pause, type HttpAnswer } from './client.ts'
 import type { Call, PlannedTask } from './history.ts'
+import { settled } from './settled.ts'
 
 export interface LoadOptions {
   url: string
@@ -49,13 +50,7 @@ export function startLoad(options: LoadOptions): Load {
     calls,
     posted: post(),
     async answered(ms) {
-      let least = open.size
-      for (let end = Date.now() + ms; open.size > 0 && Date.now() < end;) {
-        await Promise.race([Promise.all(open), pause(100)])
-        if (open.size >= least) continue
-        least = open.size
-        end = Date.now() + ms
-      }
+      await settled({ ms, stop: options.stop, everyMs: 100 }, () => ({ left: open.size }))
       over.abort()
       await Promise.all(open)
     },

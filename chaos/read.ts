@@ -1,6 +1,7 @@
 // Waits until all tasks have come to rest, then reads them back. It uses only the public API.
-import { ask, askUntilClear, pause } from './client.ts'
+import { ask, askUntilClear } from './client.ts'
 import type { PlannedTask, SeenAlarm, SeenTask } from './history.ts'
+import { settled, type SettledOptions } from './settled.ts'
 
 export interface Reader {
   url: string
@@ -19,26 +20,22 @@ async function sending(reader: Reader): Promise<number> {
   return page?.tasks.length ?? Infinity
 }
 
-/** Resolves when every task is in a final state and every open alarm sent, or after `ms` in which no task ended and no request arrived. */
+/** Resolves when every task is in a final state and every open alarm sent. Progress: a task ended, a request arrived, or an alarm was sent. */
 export async function drained(
   reader: Reader,
-  ms: number,
+  wait: SettledOptions,
   arrived: () => Promise<number>,
   onLook: (left: number) => void
 ): Promise<void> {
-  let least = Infinity
-  let most = 0
-  for (let end = Date.now() + ms; Date.now() < end && !reader.signal.aborted; await pause(500)) {
+  await settled(wait, async () => {
     const left = await sending(reader)
     onLook(left)
     const seen = await arrived()
-    if (left < least || seen > most) end = Date.now() + ms
-    least = Math.min(least, left)
-    most = Math.max(most, seen)
-    if (left > 0) continue
+    if (left > 0) return { left, seen }
     const alarms = await readAlarms(reader)
-    if (alarms.every(alarm => alarm.sentAt !== undefined || alarm.resolvedAt !== undefined)) return
-  }
+    const sent = alarms.filter(alarm => alarm.sentAt !== undefined || alarm.resolvedAt !== undefined).length
+    return { left: alarms.length - sent, seen: seen + sent }
+  })
 }
 
 export async function readAlarms(reader: Reader): Promise<SeenAlarm[]> {

@@ -14,6 +14,7 @@ import { actionsOf, planNemesis } from './nemesis-plan.ts'
 import { startNemesis } from './nemesis.ts'
 import type { Profile } from './options.ts'
 import { drained, readAlarms, readTasks, type Reader } from './read.ts'
+import { hurriedMs } from './settled.ts'
 
 export interface RunOptions extends ClusterOptions {
   profile: Profile
@@ -30,9 +31,6 @@ export interface Progress {
   arrived: number
   nemesis: string
 }
-
-/** Replaces drainMs after an interrupt. */
-const hurriedMs = 5_000
 
 export async function run(options: RunOptions): Promise<History> {
   const began = performance.now()
@@ -104,7 +102,7 @@ async function play(
     // Only ends a run that hangs. Each progress restarts it, so no verdict depends on its length.
     const giveUp = setTimeout(() => over.abort(), patience + 30_000)
     const arrived = async () => (await witness.counts()).arrivals
-    await drained({ url, headers, signal: over.signal }, patience, arrived, left => {
+    await drained({ url, headers, signal: over.signal }, { ms: patience, stop }, arrived, left => {
       progress.nemesis = `${left} tasks under way`
       giveUp.refresh()
     })

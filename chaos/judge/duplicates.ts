@@ -64,9 +64,13 @@ function causeOf(
   if (outcome !== 'delivered') {
     // A delivery that waited in its queue has less than its whole timeout left, but never less than half.
     const patience = before.builtAt + timeoutMs / 2
-    const isLate = (before.answeredAt ?? Infinity) > patience || !hasWorked(before.builtAt, arrival.builtAt)
-    if (isLate && arrival.builtAt > patience) return 'timeout'
-    if (sharing.includes(one.downstream)) {
+    const isShared = sharing.includes(one.downstream)
+    // A sender that gives up ends the connection, unless another request waits on it.
+    const isOver = isShared || (before.closedAfter ?? Infinity) <= arrival.at
+    const isGivenUp = (before.answeredAt ?? Infinity) > patience && isOver
+    const isUnread = isGivenUp || !hasWorked(before.builtAt, arrival.builtAt)
+    if (isUnread && arrival.builtAt > patience) return 'timeout'
+    if (isShared) {
       const neighbour = neighbourOf(connections.get(before.connection) ?? [], before, arrival, hasWorked)
       if (neighbour) return `neighbour ${neighbour.answer}`
     }

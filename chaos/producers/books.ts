@@ -50,6 +50,13 @@ export async function readOrders({ ackboxDb, shopDb, mariadb }: Stand): Promise<
   }))
 }
 
+/** What the shop shows while it posts its rest: all orders in its PostgreSQL, and those whose tasks are not posted yet. */
+export async function readShop({ shopDb }: Stand): Promise<{ orders: number; unposted: number }> {
+  const [row] = await shopDb.sql<[{ orders: number; unposted: number }]>`
+    select count(*)::int as orders, (count(*) filter (where way = 'post' and not posted))::int as unposted from shop_order`
+  return row
+}
+
 /** taskNos of rows that still wait, and of rows that a relay moved to the rejected ones. */
 export async function readOutboxes({ ackboxDb, shopDb, mariadb }: Stand): Promise<{
   waiting: string[]

@@ -30,6 +30,9 @@ export interface Work {
   dies?: { at: Step; afterMs: number }
 }
 
+/** How long one try of a request of a producer takes at most, and for how long it is repeated. */
+export const requestMs = { timeoutMs: 5_000, retryForMs: 60_000 }
+
 export const downstreamOf: Record<string, string> = {
   'chaos.plain': 'plain',
   'chaos.receipt': 'receipted',

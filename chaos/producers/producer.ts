@@ -4,7 +4,7 @@ import mysql from 'mysql2/promise'
 import postgres from 'postgres'
 import { client, enqueue, fromMysql2, halfMessage, outbox, type Task } from '../../src/producer/producer.ts'
 import { pause } from '../client.ts'
-import type { Step, Way, Work } from './plan.ts'
+import { requestMs, type Step, type Way, type Work } from './plan.ts'
 
 export type Order = { kind: 'work'; work: Work; after: string[] } | { kind: 'finish' }
 export type ProducerMessage = { kind: 'posted'; taskNo: string } | { kind: 'finished'; pid: number }
@@ -20,7 +20,7 @@ const connection = { application_name: 'shop' }
 const ackboxDb = postgres(CHAOS_ACKBOX_DB, { max: 6, onnotice: () => {}, connection })
 const shopDb = postgres(CHAOS_SHOP_DB, { max: 14, onnotice: () => {}, connection })
 const mariadb = mysql.createPool({ uri: CHAOS_MARIADB, connectionLimit: 6 })
-const ackbox = client({ url: CHAOS_ACKBOX, key: CHAOS_KEY, timeoutMs: 5_000, retryForMs: 60_000 })
+const ackbox = client({ url: CHAOS_ACKBOX, key: CHAOS_KEY, ...requestMs })
 const open = new Set<Promise<void>>()
 let finishing: Promise<void> | undefined
 

@@ -1,16 +1,17 @@
 // One run of producers: work with faults, heal, come to rest, read both ends. The judge is separate.
 import { readdirSync } from 'node:fs'
 import { join } from 'node:path'
-import { ask, askUntilClear, pause } from '../client.ts'
+import { ask, askUntilClear } from '../client.ts'
 import { textOf } from '../leaks.ts'
 import { unless } from '../load.ts'
 import type { Profile } from '../options.ts'
 import { readTasks, type Reader } from '../read.ts'
 import type { Progress } from '../run.ts'
-import { readOrders, readOutboxes } from './books.ts'
+import { settled } from '../settled.ts'
+import { readOrders, readOutboxes, readShop } from './books.ts'
 import type { ProducerHistory } from './judge.ts'
 import { startFaults } from './nemesis.ts'
-import { planFaults, planWork, type Work } from './plan.ts'
+import { planFaults, planWork, requestMs, type Work } from './plan.ts'
 import type { Order, ProducerMessage } from './producer.ts'
 import { startStand, type Stand, type StandOptions } from './stand.ts'
 import { chance } from '../random.ts'
@@ -21,8 +22,8 @@ export interface ProducerRunOptions extends Omit<StandOptions, 'onMessage' | 'is
   say: (now: Progress) => void
 }
 
-/** Ends a run without progress. No verdict depends on it. */
-const patienceMs = 45_000
+/** Ends a run without progress. Longer than two requests of a producer, which it may make one after the other and unseen. */
+const patienceMs = 2 * (requestMs.timeoutMs + requestMs.retryForMs) + 20_000
 
 export async function runProducers(options: ProducerRunOptions): Promise<ProducerHistory> {
   /** Tasks whose POST was answered 2xx. Others may wait for them. */
@@ -75,11 +76,13 @@ async function play(
     await nemesis.done
     progress.phase = 'healing'
     for (const one of [...services, ...relays]) one.calm()
-    for (const end = Date.now() + patienceMs; Date.now() < end;) {
-      if (producers.every(one => finished.has(one.pid()))) break
-      for (const one of producers) one.tell({ kind: 'finish' } satisfies Order)
-      await pause(300)
-    }
+    await settled({ ms: patienceMs, stop, everyMs: 300 }, async () => {
+      const busy = producers.filter(one => !finished.has(one.pid()))
+      if (busy.length === 0) return { left: 0 }
+      for (const one of busy) one.tell({ kind: 'finish' } satisfies Order)
+      const { orders, unposted } = await readShop(stand)
+      return { left: busy.length + unposted, seen: orders }
+    })
     await Promise.all(producers.map(one => one.end()))
     const orders = await readOrders(stand)
     progress.phase = 'draining'
@@ -139,24 +142,17 @@ async function hand(
 
 /** Resolves when nothing is under way at either end, or after a long time without progress. */
 async function rest(stand: Stand, reader: Reader, stop: AbortSignal): Promise<void> {
-  let last = ''
-  for (let end = Date.now() + patienceMs; Date.now() < end; await pause(400)) {
+  await settled({ ms: patienceMs, stop, everyMs: 400 }, async () => {
     const { waiting } = await readOutboxes(stand)
     const prepared = await numbersOf(reader, 'PREPARED')
     const sending = await numbersOf(reader, 'SENDING')
-    if (waiting.length + prepared.length + sending.length === 0) return
     // The next check of a half message may be minutes away, if its producer could not be reached for long.
     for (const taskNo of prepared)
       await ask(`${reader.url}/tasks/${taskNo}/check`, { method: 'POST', headers: reader.headers })
     const { arrivals } = await stand.witness.counts()
-    const now = JSON.stringify([waiting.length, prepared.length, sending.length, arrivals])
-    if (now === last) {
-      if (stop.aborted) return
-      continue
-    }
-    last = now
-    end = Date.now() + patienceMs
-  }
+    // Twice, because a row that becomes a SENDING task is progress too.
+    return { left: 2 * (waiting.length + prepared.length) + sending.length, seen: arrivals }
+  })
 }
 
 async function get<T>({ url, headers, signal }: Reader, path: string): Promise<T> {

@@ -1,8 +1,9 @@
 // One run of receivers: two processes of the service, two receivers on each database. All are killed again and again, then they heal.
-import { ask, askUntilClear, pause } from '../client.ts'
+import { ask, askUntilClear } from '../client.ts'
 import { chance } from '../random.ts'
 import { unless } from '../load.ts'
 import type { Mutant } from '../mutant.ts'
+import { settled, type SettledOptions } from '../settled.ts'
 import type { ReceiverHistory } from './judge.ts'
 import { startStand, type Stand } from './stand.ts'
 import type { Place } from './terms.ts'
@@ -19,7 +20,7 @@ export interface ReceiverRunOptions {
   say: (text: string) => void
 }
 
-/** The run stops waiting after this time in which no delivery ends. */
+/** Ends a run without progress. A receipt that was not taken is sent again after a minute at most. */
 const patienceMs = 90_000
 
 export async function runReceivers(options: ReceiverRunOptions): Promise<ReceiverHistory> {
@@ -38,7 +39,7 @@ async function play(
   const by = chance(seed, 'receivers')
   const accepted: { taskNo: string; points: number }[] = []
   const over = new AbortController()
-  const open: Promise<void>[] = []
+  const open = new Set<Promise<void>>()
   let serviceKills = 0
   const url = () => by.pick(services).url
   const post = async (taskNo: string, points: number): Promise<void> => {
@@ -61,7 +62,8 @@ async function play(
     }
   })()
   for (let nth = 0; performance.now() < until && !stop.aborted; nth++) {
-    open.push(post(`points-${seed}-${nth}`, by.whole(1, 1_000)))
+    const posting = post(`points-${seed}-${nth}`, by.whole(1, 1_000)).finally(() => open.delete(posting))
+    open.add(posting)
     if (nth % (rate * 5) === 0)
       say(`${nth} posted, ${receivers.reduce((sum, one) => sum + one.launches(), 0)} launches of receivers`)
     await unless(stop, by.next() * (2_000 / rate))
@@ -69,21 +71,22 @@ async function play(
   await faults
   say('healing')
   calm()
-  const giveUp = setTimeout(() => over.abort(), patienceMs)
+  const wait = { ms: patienceMs, stop }
+  await settled(wait, () => ({ left: open.size }))
+  over.abort()
   await Promise.all(open)
-  clearTimeout(giveUp)
-  const { unhandled, repeats } = await readBack(url, accepted, stop, say)
+  const { unhandled, repeats } = await readBack(url, accepted, wait, say)
   const granted: Record<string, number> = {}
   const unsent: Record<string, number> = {}
   for (const [name, { select }] of Object.entries(databases)) {
     for (const row of await select('select kind, sum(granted) as total from points group by kind'))
       granted[`${name} ${String(row['kind'])}`] = Number(row['total'])
-    const end = Date.now() + patienceMs
-    for (; Date.now() < end; await pause(200)) {
+    await settled(wait, async () => {
       const [row] = await select('select count(*) as total from ackbox_receipt_outbox')
-      unsent[name] = Number(row?.['total'])
-      if (unsent[name] === 0) break
-    }
+      const left = Number(row?.['total'])
+      unsent[name] = left
+      return { left }
+    })
   }
   const deaths: ReceiverHistory['deaths'] = {}
   for (const { name, log } of receivers) {
@@ -102,14 +105,13 @@ interface TaskRead {
 async function readBack(
   url: () => string,
   accepted: readonly { taskNo: string }[],
-  stop: AbortSignal,
+  wait: SettledOptions,
   say: (text: string) => void
 ): Promise<{ unhandled: string[]; repeats: number }> {
   const left = new Set(accepted.map(one => one.taskNo))
   const last = new Map<string, TaskRead>()
   let repeats = 0
-  for (let end = Date.now() + patienceMs; left.size > 0 && Date.now() < end && !stop.aborted;) {
-    const before = left.size
+  await settled(wait, async () => {
     for (const taskNo of left) {
       const answer = await ask(`${url()}/tasks/${taskNo}`, {})
       if (answer.status !== 200) continue
@@ -119,12 +121,10 @@ async function readBack(
       left.delete(taskNo)
       repeats += task.deliveries.reduce((sum, one) => sum + one.attempt - 1, 0)
     }
-    if (left.size < before) end = Date.now() + patienceMs
-    if (left.size > 0) {
-      say(`${left.size} tasks under way`)
-      await pause(500)
-    }
-  }
+    if (left.size > 0) say(`${left.size} tasks under way`)
+    const attempts = [...last.values()].flatMap(task => task.deliveries.map(one => one.attempt))
+    return { left: left.size, seen: attempts.reduce((sum, attempt) => sum + attempt, 0) }
+  })
   const unhandled = accepted.flatMap(({ taskNo }) => {
     const task = last.get(taskNo)
     if (!task) return [`${taskNo} cannot be read`]

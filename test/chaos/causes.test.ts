@@ -282,9 +282,12 @@ t.test(
       const tasks = [task({ attempt: 2, attempts, handledAt: iso(1_920) })]
       return judge(history({ arrivals, tasks, cpuSamples }), 1).counts.unexplained ?? 0
     }
-    t.equal(unexplained({ builtAt: start + 50 }), 0, 'a busy sink read it 1.75 s after it left')
-    t.equal(unexplained({}), 1, 'it was answered 50 ms after it left')
-    t.equal(unexplained({ builtAt: start + 50 }, delivered(2)), 1, 'its answer was in time, says its row')
+    const givenUp = { builtAt: start + 50, closedAfter: start + 1_860 }
+    t.equal(unexplained(givenUp), 0, 'a busy sink read it 1.75 s after it left')
+    t.equal(unexplained({ builtAt: start + 50 }), 1, 'its sender kept the connection, so it had not given up')
+    t.equal(unexplained({ ...givenUp, closedAfter: start + 1_901 }), 1, 'nor when it sent again')
+    t.equal(unexplained({ ...givenUp, builtAt: start + 1_800 }), 1, 'it was answered 50 ms after it left')
+    t.equal(unexplained(givenUp, delivered(2)), 1, 'its answer was in time, says its row')
     const inTime = { at: start + 50, answeredAt: start + 60 }
     const cpuSamples = (ms: number) =>
       Array.from({ length: 10 }, (_, n) => ({ at: start + 250 * n, ms, workedMs: 10 }))
