@@ -4,8 +4,6 @@ import { receiver, type Database } from '../../src/consumer/consumer.ts'
 import { until } from '../support/until.ts'
 import { secret } from './databases.ts'
 
-t.setTimeout(60_000)
-
 t.test('receipts are sent on after a statement without an answer, and its late end does no harm', async t => {
   const stop = new AbortController()
   let claims = 0

@@ -13,6 +13,7 @@ import { guard } from '../../src/transport/egress/guard.ts'
 import type { Accepted, Transport } from '../../src/transport/types.ts'
 import { conformance, type Mood, type Seen } from '../transport/conformance.ts'
 import { without } from '../support/program.ts'
+import { until } from '../support/until.ts'
 import { freePorts, server } from './server.ts'
 
 const skip = without('java', 'mvn')
@@ -166,8 +167,10 @@ for (const name of ['dubbo', 'dubbo2'] as const)
         hanging: () => hanging,
         letGo: async () => {
           // The connection in use stays; the classic protocol has only one.
-          for (const end = Date.now() + 5_000; way.open.size > 1; await sleep(10))
-            if (Date.now() > end) throw new Error(`${way.open.size} connections`)
+          await until(
+            () => `there is one connection, and not ${way.open.size}`,
+            () => way.open.size <= 1
+          )
         }
       }
     })

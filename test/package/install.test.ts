@@ -49,14 +49,10 @@ async function start(t: Test, cwd: string, command: string, ...args: string[]): 
   t.teardown(() => {
     for (const each of isAlive(pid) ? [pid, ...below()] : []) process.kill(each, 'SIGKILL')
   })
-  await until(
-    `${command} ${args.join(' ')} is ready`,
-    () => {
-      if (child.exitCode !== null) throw new Error(output)
-      return output.includes('"msg":"ready"')
-    },
-    120
-  )
+  await until(`${command} ${args.join(' ')} is ready`, () => {
+    if (child.exitCode !== null) throw new Error(output)
+    return output.includes('"msg":"ready"')
+  })
   return { url: `http://127.0.0.1:${port}`, pid, below, said: () => output, ended }
 }
 
@@ -219,17 +215,17 @@ t.test('dev starts again when a handler changes, and tells a SyntaxError with it
   const starts = () => dev.said().split('"msg":"ready"').length - 1
 
   writeFileSync(hello, before.replace("'hello'", "'hi'"))
-  await until('it is ready again', () => starts() === 2, 60)
+  await until('it is ready again', () => starts() === 2)
   const task = { taskNo: 'hi-1', messageCode: 'hi', messageBody: { name: 'world' } }
   t.ok((await postUntilTaken(() => dev.url, task)).status < 300, 'the change is in it')
   t.match(await settled(dev.url, 'hi-1'), { body: { status: 'HANDLED' } })
 
   writeFileSync(hello, before.replace('body: z.object', 'body: = z.object'))
   const line = before.split('\n').findIndex(text => text.includes('body: z.object')) + 1
-  await until('it says where', () => dev.said().includes(`in hello.ts, line ${line}`), 60)
-  await until('it waits', () => dev.said().includes('waiting for a change'), 60)
+  await until('it says where', () => dev.said().includes(`in hello.ts, line ${line}`))
+  await until('it waits', () => dev.said().includes('waiting for a change'))
   writeFileSync(hello, before)
-  await until('it is ready once more', () => starts() === 3, 60)
+  await until('it is ready once more', () => starts() === 3)
 
   const settings = readFileSync(path.join(app, '.env'), 'utf8')
   t.teardown(() => writeFileSync(path.join(app, '.env'), settings))
@@ -239,7 +235,7 @@ t.test('dev starts again when a handler changes, and tells a SyntaxError with it
     path.join(app, '.env'),
     `${settings.replace(/^HANDLERS_DIR=.*$/m, '')}\nHANDLERS_DIR=others\n`
   )
-  await until('it is ready with the other folder', () => starts() === 4, 60)
+  await until('it is ready with the other folder', () => starts() === 4)
   const moved = { taskNo: 'moved-1', messageCode: 'moved', messageBody: { name: 'world' } }
   t.ok((await postUntilTaken(() => dev.url, moved)).status < 300)
 

@@ -143,7 +143,7 @@ export function pingsOf(backend: Backend): { more(count: number): Promise<void> 
 export async function until(
   what: string,
   check: () => boolean | Promise<boolean>,
-  ms = 60_000
+  ms = 300_000
 ): Promise<void> {
   const end = performance.now() + ms
   while (!(await check())) {

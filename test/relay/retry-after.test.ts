@@ -2,6 +2,7 @@ import { Readable } from 'node:stream'
 import t from 'tap'
 import { answer, fakeAckbox, type FakeAckbox, type Script } from '../producer/fake-ackbox.ts'
 import { only } from '../support/only.ts'
+import { stopwatch } from '../support/stopwatch.ts'
 import { until } from '../support/until.ts'
 import { importRows } from '../../src/relay/import.ts'
 import { postRows } from '../../src/relay/post.ts'
@@ -28,6 +29,7 @@ const row: RelayRow = {
   traceparent: null
 }
 const nothing = (): void => {}
+const never = new AbortController().signal
 
 t.test('a Retry-After of more than an hour is ignored, as the client of producers does', async t => {
   const fake = await fakeAckbox(t)
@@ -117,7 +119,7 @@ t.test('an import waits no longer than its patience, whatever Ackbox asks for', 
   const fake = await fakeAckbox(t)
   fake.script = (_, response) => answer(response, 503, 'maintenance', { 'retry-after': '3600' })
   let tries = 0
-  const began = performance.now()
+  const began = stopwatch(t)
   const importing = importRows(
     {
       target: { url: fake.url, key: undefined, timeoutMs: 10_000 },
@@ -127,11 +129,11 @@ t.test('an import waits no longer than its patience, whatever Ackbox asks for', 
       patienceMs: 500
     },
     Readable.from([[row]]),
-    AbortSignal.timeout(20_000)
+    never
   )
   await t.rejects(importing, { name: 'TargetAway' })
   t.ok(tries > 0, 'it has tried again')
-  t.ok(performance.now() - began < 10_000)
+  t.ok(began() < 10_000)
 })
 
 const internal = { type: '', title: 'Internal error', status: 500, code: 'INTERNAL' }
@@ -227,7 +229,7 @@ t.test('a task that Ackbox cannot store holds up neither the relay nor the rest 
       patienceMs: 300
     },
     Readable.from([[row, { ...row, taskNo: 'poison' }], [{ ...row, taskNo: 'order-2' }]]),
-    AbortSignal.timeout(20_000)
+    never
   )
   t.same(sum, { created: 2, known: 0, rejected: 1 })
   t.match(refused, only(/^poison .*INTERNAL/))
