@@ -22,6 +22,7 @@ COPY --from=build /app/node_modules node_modules
 COPY --from=build /app/dist dist
 COPY package.json LICENSE ./
 COPY src/db/migrations src/db/migrations
+COPY docs docs
 RUN ln -s /app/dist/src/cli/ackbox.js /usr/local/bin/ackbox
 USER node
 EXPOSE 3000

@@ -31,8 +31,8 @@ const { peerDependencies } = JSON.parse(readFileSync(path.join(root, 'package.js
 }
 
 /** Runs a command of the image until it exits. */
-async function once(t: Test, command: string[], env: Record<string, string> = {}) {
-  const container = runIn(t, image, command, env, handlers)
+async function once(t: Test, command: string[], env: Record<string, string> = {}, mounted = handlers) {
+  const container = runIn(t, image, command, env, mounted)
   return { code: await container.ended, output: container.said() }
 }
 
@@ -72,6 +72,16 @@ async function services(t: Test): Promise<Map<string, Service>> {
   )
 }
 
+/** The command of our compose file that tells whether a container is healthy, for another port. */
+function healthcheck(port: number): string[] {
+  const text = readFileSync(path.join(root, 'docker-compose.yml'), 'utf8')
+  const [, lines = ''] = /healthcheck: &health\n +test:\n((?: +- .*\n)+)/.exec(text) ?? []
+  const words = [...lines.matchAll(/- (.*)/g)].map(([, word = '']) =>
+    word.startsWith('"') ? (JSON.parse(word) as string) : word
+  )
+  return words.slice(1).map(word => word.replace(':3000/', `:${port}/`))
+}
+
 t.test('it runs as a user of its own on a root that nobody may write to', async t => {
   t.equal(image.user, 'node')
   t.same(image.command, ['ackbox', 'start'])
@@ -99,6 +109,27 @@ t.test(
       t.notOk(existsSync(at(none)), `no ${none}`)
   }
 )
+
+t.test('it has the pages that its messages name, and no other texts', async t => {
+  const docs = path.join(image.tree, 'app/docs')
+  for (const page of ['config.md', 'operations.md', 'alarms.md', 'transports.md', 'zh/config.md'])
+    t.ok(existsSync(path.join(docs, page)), page)
+  for (const none of ['.vitepress', 'dashboard', 'notes', 'plots', 'reference', 'reports', 'tsconfig.json'])
+    t.notOk(existsSync(path.join(docs, none)), `no ${none}`)
+})
+
+t.test('the handlers of this folder load where compose mounts them', async t => {
+  const { env = {} } = (await services(t)).get('api') ?? {}
+  delete env['ALARM_CHANNEL_OPS']
+  const checked = await once(
+    t,
+    ['ackbox', 'handlers'],
+    { ...env, SECRET: secret },
+    path.join(root, 'handlers')
+  )
+  t.equal(checked.code, 0, checked.output)
+  for (const code of ['audit.log', 'material.sync', 'order.paid']) t.match(checked.output, code)
+})
 
 t.test('each service of compose starts, a task is HANDLED, and SIGTERM ends them well', async t => {
   const redis = await ownRedis(t)
@@ -138,6 +169,9 @@ t.test('each service of compose starts, a task is HANDLED, and SIGTERM ends them
   await until('all are ready', () => running.every(one => one.said().includes('"msg":"ready"'))).catch(
     (err: unknown) => t.fail(`${String(err)}\n${running.map(one => one.said()).join('\n')}`)
   )
+  const isHealthy = healthcheck(port)
+  t.equal(isHealthy[0], 'node', isHealthy.join(' '))
+  t.match(await once(t, isHealthy), { code: 0 }, 'the healthcheck of compose')
   const headers = { authorization: `Bearer ${bearer}`, 'content-type': 'application/json' }
   const body = JSON.stringify({ taskNo: 'image-1', messageCode: 'test.receipt', messageBody: { n: 1 } })
   const url = `http://127.0.0.1:${port}/tasks`
@@ -145,4 +179,5 @@ t.test('each service of compose starts, a task is HANDLED, and SIGTERM ends them
   const ended = await fetch(`${url}/image-1?wait=HANDLED&timeout=30`, { headers })
   t.match(await ended.json(), { status: 'HANDLED' })
   for (const one of running) t.equal(await one.stop(), 0, one.said())
+  t.match(await once(t, isHealthy), { code: 1 }, 'the healthcheck of compose when nothing answers')
 })
