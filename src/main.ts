@@ -31,8 +31,10 @@ interface Running {
   /** From the moment at which it starts: a stop waits for it. */
   embedded?: Promise<Embedded>
   isStopping: boolean
+  /** Ends a start of the embedded PostgreSQL. */
+  starting: AbortController
 }
-const running: Running = { isStopping: false }
+const running: Running = { isStopping: false, starting: new AbortController() }
 
 await main().catch(fail)
 
@@ -116,7 +118,7 @@ async function main(): Promise<void> {
 /** The URL of a usable database. The embedded one is migrated here, any other by `ackbox migrate`. Undefined: this process is stopping. */
 async function openDatabase(config: Config, log: pino.Logger): Promise<string | undefined> {
   if (config.databaseUrl === undefined) {
-    running.embedded = startEmbedded({ dataDir: config.dataDir, log })
+    running.embedded = startEmbedded({ dataDir: config.dataDir, log, signal: running.starting.signal })
     const { url, lost } = await running.embedded
     void lost.then(endWithoutDatabase)
     if (running.isStopping) return undefined
@@ -136,6 +138,7 @@ async function openDatabase(config: Config, log: pino.Logger): Promise<string | 
 }
 
 async function stop(): Promise<void> {
+  running.starting.abort()
   await running.service?.stop()
   await running.receiver?.close()
   const embedded = await running.embedded?.catch(() => undefined)
@@ -183,7 +186,7 @@ async function openLog({ logLevel }: Config): Promise<pino.Logger & Logger> {
   return logLevel === 'info' ? Object.assign(log, { ended: terminal.ended }) : log
 }
 
-/** On stderr, unless stdout is a terminal: a pipe or a container gets lines of JSON only. */
+/** On stderr, unless stdout is a terminal: in a pipe stdout has lines of JSON only. */
 function greet(url: string, config: Config, demoKey: DemoKey | undefined, samples: boolean): void {
   const taskNo = `hello-${Date.now().toString(36)}`
   const body = JSON.stringify({

@@ -32,15 +32,28 @@ export async function withDatabase(config: Config, act: (sql: Sql) => Promise<vo
 
 /** The embedded PostgreSQL for one command. It is also left at Ctrl-C: the process then exits with 130. */
 export async function borrowUntilStop(dataDir: string): Promise<Borrowed> {
-  const borrowing = borrowEmbedded(dataDir)
+  const stop = new AbortController()
+  let isTold = false
+  const borrowing = borrowEmbedded(dataDir, {
+    signal: stop.signal,
+    onRecovering() {
+      if (!isTold) console.error('The embedded PostgreSQL recovers from a crash. This may take minutes.')
+      isTold = true
+    }
+  })
   const leave = async (): Promise<void> => await (await borrowing.catch(() => undefined))?.leave()
   let isStopping = false
   onStop(() => {
     if (isStopping) process.exit(130)
     isStopping = true
+    stop.abort()
     void leave().finally(() => process.exit(130))
   }, ['SIGINT', 'SIGTERM', 'SIGHUP'])
-  return await borrowing
+  return await borrowing.catch((err: unknown) => {
+    // The process exits.
+    if (isStopping) return new Promise<never>(() => {})
+    throw err
+  })
 }
 
 /** Only `start` creates the embedded database: a command would create an empty one, while the service uses another. */

