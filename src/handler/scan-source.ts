@@ -4,18 +4,20 @@ export interface Scanned {
   names: Set<string>
   /** Those of the names that it asks for with `'NAME' in env`. */
   optional: Set<string>
-  /** The origins that are written out, in url`…` or in a text. */
+  /** The origins that are written out, in url`…` or as the text of a `url`. */
   origins: string[]
 }
 
 export function scanSource(source: string): Scanned {
   const code = plainCode(source)
-  const texts = (source.match(tokens) ?? []).filter(token => /^['"]/.test(token))
+  // A text counts only as a `url`, and only if nothing more is appended to its host: others are namespaces or links.
   const written = [
-    ...code.matchAll(/\burl`(https?:\/\/[^/?#`$\s]+)/g),
-    ...texts.flatMap(text => [...text.matchAll(/^.(https?:\/\/[^/?#\s'"]+)/g)])
+    ...code.matchAll(/\burl`(https?:\/\/[^/?#`$\s@]+)/g),
+    ...plainCode(source, undefined, text => text).matchAll(
+      /\burl\s*:\s*(?:(['"])(https?:\/\/[\w.:[\]-]+)(?:[/?#][^'"]*\1|\1(?!\s*\+))|`(https?:\/\/[\w.:[\]-]+)[/?#`])/g
+    )
   ]
-  const origins = new Set(written.map(([, one = '']) => one))
+  const origins = new Set(written.map(([, first, ...more]) => more.findLast(Boolean) ?? first ?? ''))
   const imports = /import\s*\{([^}]*)\}\s*from\s*['"]ackbox\/handler['"]/.exec(code)?.[1] ?? ''
   if (!/(^|[\s,])env\s*(,|$)/.test(imports.trim()))
     return { names: new Set(), optional: new Set(), origins: [...origins] }
@@ -45,10 +47,17 @@ const withoutText = (template: string): string =>
     ? template
     : (template.match(placeholders) ?? []).join(' ')
 
-/** Without comments, and without texts in quotes that are more than a name: they may look like code. */
-const plainCode = (source: string, templated = (template: string): string => template): string =>
+/** Texts in quotes that are more than a name may look like code. */
+const namesOnly = (text: string): string => (/^.[\w/]*.$/.test(text) ? text : `''`)
+
+/** Without comments. */
+const plainCode = (
+  source: string,
+  templated = (template: string): string => template,
+  quotedText = namesOnly
+): string =>
   source.replaceAll(tokens, token => {
     if (token.startsWith('`')) return templated(token)
-    if (/^['"]/.test(token)) return /^.[\w/]*.$/.test(token) ? token : `''`
+    if (/^['"]/.test(token)) return quotedText(token)
     return token.startsWith('//') || token.startsWith('/*') ? ' ' : token
   })

@@ -5,19 +5,23 @@ import type { Config } from '../../service/config.ts'
 import { needTracing } from '../../service/tracing.ts'
 import { loadReaders } from '../../transport/receipt-readers.ts'
 
-/** The packages of alarm channels, RECEIPTS_FROM and tracing that are missing: a line each, with the remedy. */
+/** The packages of alarm channels, RECEIPTS_FROM and tracing that a start with these roles would miss: a line each, with the remedy. */
 export async function missingPackages({
+  roles,
   alarmChannels,
   receiptsFrom,
   secret = '',
   publicUrl,
   egressAllow = []
-}: Pick<Config, 'alarmChannels' | 'receiptsFrom' | 'secret' | 'publicUrl' | 'egressAllow'>): Promise<
-  string[]
-> {
+}: Pick<
+  Config,
+  'roles' | 'alarmChannels' | 'receiptsFrom' | 'secret' | 'publicUrl' | 'egressAllow'
+>): Promise<string[]> {
   const lines = await Promise.all([
-    missingFor(() => openChannels(alarmChannels, { secret, publicUrl, egressAllow })),
-    missingFor(() => loadReaders(receiptsFrom)),
+    missingFor(() =>
+      openChannels(roles.has('dispatcher') ? alarmChannels : [], { secret, publicUrl, egressAllow })
+    ),
+    missingFor(() => loadReaders(roles.has('api') ? receiptsFrom : [])),
     missingFor(needTracing)
   ])
   return lines.flat()
