@@ -1,6 +1,7 @@
 // npm start and npm run dev: compiles, then runs the command in this same process. npm signals only the process that it started.
 import { spawn } from 'node:child_process'
 import { rmSync } from 'node:fs'
+import { fileURLToPath } from 'node:url'
 
 const parent = process.ppid
 console.error('Compiling. The first time takes about a minute.')
@@ -26,9 +27,11 @@ if (stopped) {
   // The next build compiles all: a file may be half written.
   rmSync(new URL('dist/.tsbuildinfo', import.meta.url), { force: true })
   process.kill(process.pid, stopped)
-} else if (code !== 0) process.exit(code ?? 1)
-else {
+} else if (code !== 0) {
+  if (code === null) console.error('The build was killed.')
+  process.exit(code ?? 1)
+} else {
   const program = new URL('dist/src/cli/ackbox.js', import.meta.url)
-  process.argv[1] = program.pathname
+  process.argv[1] = fileURLToPath(program)
   await import(program.href)
 }

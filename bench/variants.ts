@@ -163,8 +163,10 @@ export async function runAckbox(
   const main = fileURLToPath(new URL('../src/main.js', import.meta.url))
   const child = spawn(process.execPath, [...flags, main], {
     env: { PATH, HOME, ...settings },
-    stdio: ['ignore', 'pipe', 'inherit']
+    stdio: ['ignore', 'pipe', 'pipe']
   })
+  // Without the greeting, whose lines are empty or begin with two spaces.
+  createInterface(child.stderr).on('line', line => /^(?! {2}\S|$)/.test(line) && console.error(line))
   const log = createInterface(child.stdout)
   let lines = 0
   // The first lines of the log are enough.

@@ -76,12 +76,14 @@ async function play(
     await nemesis.done
     progress.phase = 'healing'
     for (const one of [...services, ...relays]) one.calm()
+    let last = { orders: 0, unposted: planned.length }
     await settled({ ms: patienceMs, stop, everyMs: 300 }, async () => {
       const busy = producers.filter(one => !finished.has(one.pid()))
       if (busy.length === 0) return { left: 0 }
       for (const one of busy) one.tell({ kind: 'finish' } satisfies Order)
-      const { orders, unposted } = await readShop(stand)
-      return { left: busy.length + unposted, seen: orders }
+      const shop = await readShop(stand).catch(() => last)
+      last = shop
+      return { left: busy.length + shop.unposted, seen: shop.orders }
     })
     await Promise.all(producers.map(one => one.end()))
     const orders = await readOrders(stand)

@@ -2,6 +2,7 @@ import { plainArray, textArray } from './arrays.ts'
 import type { AlarmChannels, node, YieldedDownstream } from './cluster-tables.ts'
 import { since } from './deliveries.ts'
 import { actor } from './audit.ts'
+import { isLive } from './live.ts'
 import type { Sql } from './pool.ts'
 import type { Row } from './schema.ts'
 import type { Actor } from '../domain/types.ts'
@@ -24,12 +25,6 @@ export interface NodeFacts {
   reached?: Readonly<Record<string, number>>
   yielded?: readonly YieldedDownstream[]
 }
-
-/** The time after which a process that has not written its row does not live, in SQL. */
-export const liveFor = "interval '15 s'"
-
-/** The condition on `node` for a process that lives, in SQL. */
-export const isLive = `seen_at > now() - ${liveFor}`
 
 /** An entry of `node.handles`: a messageCode and one downstream of its handler. Neither name holds a space. */
 export const handlesEntry = (messageCode: string, downstream: string): string =>

@@ -1,6 +1,6 @@
 // The processes that live, as others see them: each has a number, by which it owns its claims, and a beat.
 import { plainArray } from './arrays.ts'
-import { liveFor } from './cluster.ts'
+import { liveFor } from './live.ts'
 import { connect, type PostgresClient } from './pool.ts'
 
 /** The facts about a process, stored when it gets its number. */

@@ -75,7 +75,7 @@ export interface After {
 /** The result of one NewTask. `inFlight` are indexes into its deliveries; `places` has one for each, only with an orderingKey. */
 export type InsertResult =
   | { kind: 'created'; at: Date; inFlight: number[]; places?: (Place | undefined)[] }
-  /** contentHash null: it is gone, or no half message any more. */
+  /** contentHash null: it is gone, no half message any more, or checked meanwhile. */
   | { kind: 'known'; contentHash: string | null }
   /** Another task has its business key; `by` is the taskNo of that task. */
   | { kind: 'biz_taken'; by: string }

@@ -59,7 +59,7 @@ export interface Execute {
   idle(): Promise<void>
 }
 
-/** Limit of jobs of a backlog that a downstream has leased. More would only wait in memory until V8 treats them as long-lived. */
+/** Limit of jobs of a downstream's backlog that are loaded. More would only wait in memory until V8 treats them as long-lived. */
 const mostLoaded = 3
 
 const yes = (): boolean => true

@@ -149,11 +149,11 @@ async function decideAll(
   return moved
 }
 
-/** `mayBeSent`: a worker may have sent it. */
+/** `mayHaveBeenSent`: a worker may have sent it. */
 function rescueMoveOf(
   { handlers, cluster, random }: RescueDeps,
   one: Overdue,
-  mayBeSent = cluster.workers() > 0
+  mayHaveBeenSent = cluster.workers() > 0
 ): Move {
   const { taskId, downstream, attempt, orderingKey } = one
   // A new round keeps the number of the attempt.
@@ -162,7 +162,7 @@ function rescueMoveOf(
   const policy = policyOf(handlers, one.messageCode, downstream)
   const lost = {
     kind: 'lost',
-    mayBeSent: mayBeSent && !cluster.isPaused(one.downstream)
+    mayHaveBeenSent: mayHaveBeenSent && !cluster.isPaused(one.downstream)
   } as const
   const { move: name, ...more } = decide(
     one.phase === 'IN_FLIGHT' ? lost : { kind: 'no_receipt' },

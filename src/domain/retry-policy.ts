@@ -71,7 +71,7 @@ export type DeliveryEvent =
   /** Cut off by our own shutdown: the request may or may not have arrived. */
   | { kind: 'shutdown' }
   /** The lease ended. */
-  | { kind: 'lost'; mayBeSent: boolean }
+  | { kind: 'lost'; mayHaveBeenSent: boolean }
   /** The receipt timeout passed. */
   | { kind: 'no_receipt' }
   /** A receipt was RETRY or FAILED. */
@@ -132,7 +132,7 @@ export function decide(event: DeliveryEvent, tried: DeliveryTries, policy: Polic
     case 'shutdown':
       return tried.lost < lostForFree ? { move: 'lose', afterMs: 0 } : again('SEND_EXHAUSTED', 0)
     case 'lost':
-      if (!event.mayBeSent) return { move: 'release', afterMs: 0 }
+      if (!event.mayHaveBeenSent) return { move: 'release', afterMs: 0 }
       return tried.lost < lostForFree ? { move: 'lose', afterMs: 0 } : again('SEND_EXHAUSTED', 0)
   }
 

@@ -75,12 +75,12 @@ export function createMetrics({
   )
   const firstAttempts = counter(
     'ackbox_first_attempts_total',
-    'First attempts of deliveries that ended, by outcome',
+    'First tries of deliveries that ended, by outcome',
     ['message_code', 'downstream', 'outcome']
   )
   const ended = counter(
     'ackbox_deliveries_ended_total',
-    'Ended deliveries by status; tries="later": not on the first attempt.',
+    'Ended deliveries by status; tries="later": not at the first try',
     ['message_code', 'downstream', 'status', 'tries']
   )
   const endReasons = counter(
@@ -171,7 +171,7 @@ export function createMetrics({
     moved(move: string, written: boolean, n = 1) {
       if (n > 0) moves.inc({ move, written: String(written) }, n)
     },
-    /** The first attempt of a delivery ended. */
+    /** The first try of a delivery ended. */
     firstAttempt(messageCode: string, downstream: string, outcome: (typeof outcomes)[number]) {
       firstAttempts.inc({ message_code: codeOf(messageCode), downstream, outcome })
     },

@@ -53,7 +53,7 @@ t.test('with no try left each way of failing ends with its own reason', async t 
   t.same(ends({ kind: 'failed', reason: 'http_503' }), { move: 'fail', reason: 'SEND_EXHAUSTED' })
   t.same(ends({ kind: 'no_receipt' }), { move: 'fail', reason: 'RECEIPT_TIMEOUT' })
   t.same(ends({ kind: 'receipt', result: 'RETRY' }), { move: 'fail', reason: 'RECEIPT_FAILED' })
-  t.same(ends({ kind: 'lost', mayBeSent: true }), { move: 'fail', reason: 'SEND_EXHAUSTED' })
+  t.same(ends({ kind: 'lost', mayHaveBeenSent: true }), { move: 'fail', reason: 'SEND_EXHAUSTED' })
   t.same(ends({ kind: 'shutdown' }), { move: 'fail', reason: 'SEND_EXHAUSTED' })
 })
 
@@ -133,8 +133,8 @@ t.test('what a person must mend is tried slowly, and a longer backoff stays', as
 })
 
 t.test('a lost lease is no send: without workers it never counts, else the first two do not', async t => {
-  const lost = (lost: number, mayBeSent: boolean) =>
-    decide({ kind: 'lost', mayBeSent }, { ...tried, lost }, policy, middle)
+  const lost = (lost: number, mayHaveBeenSent: boolean) =>
+    decide({ kind: 'lost', mayHaveBeenSent }, { ...tried, lost }, policy, middle)
   t.same(lost(0, false), { move: 'release', afterMs: 0 })
   t.same(lost(99, false), { move: 'release', afterMs: 0 })
   t.same(lost(0, true), { move: 'lose', afterMs: 0 })
@@ -158,7 +158,7 @@ t.test('a task that kills its worker every time is FAILED after its limit and tw
       const claimed = apply(at, { name: 'claim', attempt: at.attempt })
       if (!claimed) throw new Error('not claimed')
       const decision = decide(
-        { kind: 'lost', mayBeSent: true },
+        { kind: 'lost', mayHaveBeenSent: true },
         { ...claimed, needsReceipt: false, retryTimes },
         policy,
         middle

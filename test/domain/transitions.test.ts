@@ -149,8 +149,8 @@ const happenings: DeliveryEvent[] = [
   { kind: 'refused', reason: 'no' },
   { kind: 'failed', reason: 'http_503' },
   { kind: 'shutdown' },
-  { kind: 'lost', mayBeSent: true },
-  { kind: 'lost', mayBeSent: false },
+  { kind: 'lost', mayHaveBeenSent: true },
+  { kind: 'lost', mayHaveBeenSent: false },
   { kind: 'no_receipt' },
   { kind: 'receipt', result: 'RETRY' },
   { kind: 'receipt', result: 'FAILED' }

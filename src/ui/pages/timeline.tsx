@@ -72,9 +72,11 @@ function Omitted({ task }: { task: Task }) {
   )
 }
 
+/** `probed`: the downstream had handled it. */
+const isGood = ({ outcome }: Attempt): boolean => outcome === 'delivered' || outcome === 'probed'
+
 function markOf(event: Event): string {
-  if (event.kind === 'attempt')
-    return event.of.outcome === 'delivered' && event.of.reason === undefined ? 'good' : 'bad'
+  if (event.kind === 'attempt') return isGood(event.of) && event.of.reason === undefined ? 'good' : 'bad'
   if (event.kind === 'receipt') return event.of.result === 'HANDLED' ? 'good' : 'bad'
   if (event.kind === 'alarm') return 'bad'
   if (event.kind === 'resolved') return 'good'
@@ -140,10 +142,10 @@ function What({ of: { what, target } }: { of: AuditRow }) {
 function AttemptLine({ downstream, of, isLast }: { downstream: string; of: Attempt; isLast: boolean }) {
   const words = texts.value.task
   return (
-    <details open={isLast && of.outcome !== 'delivered'}>
+    <details open={isLast && !isGood(of)}>
       <summary>
-        <b>{downstream}</b> {words.attempt(of.attempt)} {of.status ?? ''}{' '}
-        {of.outcome === 'delivered' ? '✓' : ''} {of.reason} <span class="quiet">{ms(of.ms)}</span>
+        <b>{downstream}</b> {words.attempt(of.attempt)} {of.status ?? ''} {isGood(of) ? '✓' : ''} {of.reason}{' '}
+        <span class="quiet">{ms(of.ms)}</span>
       </summary>
       <dl class="pairs">
         {of.address === undefined ? null : <Pair name={words.address} value={of.address} />}
