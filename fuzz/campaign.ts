@@ -73,7 +73,7 @@ export function campaign<Input>({
       try {
         for (const input of kept as readonly Input[]) {
           // A finding that needs several inputs at once was kept as a list.
-          await player.play(isBatch(input) ? input.batch : [input]).catch((error: unknown) => {
+          await judged(player, isBatch(input) ? input.batch : [input]).catch((error: unknown) => {
             throw reported(error, name, input)
           })
           done.cases++
@@ -84,6 +84,12 @@ export function campaign<Input>({
       }
       return done
     }
+  }
+
+  /** Plays inputs, and judges what they leave in memory. A run of many inputs judges that before the next ones. */
+  async function judged(player: Player<Input>, inputs: Input[]): Promise<void> {
+    await player.play(inputs)
+    await player.play([])
   }
 
   /** Throws the Finding of the single input that causes it, shrunk. Returns if only the sum of the batch caused it. */
@@ -117,7 +123,7 @@ export function campaign<Input>({
         const isFresh = player === undefined
         player ??= await start()
         try {
-          await player.play([input])
+          await judged(player, [input])
           return undefined
         } catch (error) {
           await close()
