@@ -33,13 +33,10 @@ export async function withDatabase(config: Config, act: (sql: Sql) => Promise<vo
 /** The embedded PostgreSQL for one command. It is also left at Ctrl-C: the process then exits with 130. */
 export async function borrowUntilStop(dataDir: string): Promise<Borrowed> {
   const stop = new AbortController()
-  let isTold = false
   const borrowing = borrowEmbedded(dataDir, {
     signal: stop.signal,
-    onRecovering() {
-      if (!isTold) console.error('The embedded PostgreSQL recovers from a crash. This may take minutes.')
-      isTold = true
-    }
+    onRecovering: ms =>
+      console.error(`The embedded PostgreSQL recovers from a crash, for ${Math.round(ms / 1_000)} s so far.`)
   })
   const leave = async (): Promise<void> => await (await borrowing.catch(() => undefined))?.leave()
   let isStopping = false

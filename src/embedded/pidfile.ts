@@ -5,21 +5,14 @@ import path from 'node:path'
 interface PidFile {
   pid: number
   port: number
-  ready: boolean
-  /** It ends, as soon as its clients have left. */
-  stopping: boolean
+  /** As PostgreSQL writes it: starting, standby, ready or stopping. */
+  state: string | undefined
 }
 
 export function readPidFile(data: string): PidFile | undefined {
   try {
     const lines = fs.readFileSync(path.join(data, 'postmaster.pid'), 'utf8').split('\n')
-    const state = lines[7]?.trim()
-    return {
-      pid: Number(lines[0]),
-      port: Number(lines[3]),
-      ready: state === 'ready',
-      stopping: state === 'stopping'
-    }
+    return { pid: Number(lines[0]), port: Number(lines[3]), state: lines[7]?.trim() }
   } catch (err) {
     if ((err as NodeJS.ErrnoException).code === 'ENOENT') return undefined
     throw err
@@ -27,11 +20,11 @@ export function readPidFile(data: string): PidFile | undefined {
 }
 
 /** The PostgreSQL that runs on this data, no matter which process started it. */
-export function findRunning(data: string): { pid: number; port: number } | undefined {
+export function findRunning(data: string): PidFile | undefined {
   const file = readPidFile(data)
   if (file?.pid === 0) discardEmpty(data)
   if (!file || !Number.isInteger(file.pid) || file.pid <= 0) return undefined
-  if (isPostmaster(file.pid, data)) return { pid: file.pid, port: file.port }
+  if (isPostmaster(file.pid, data)) return file
   disown(data, file.pid)
   return undefined
 }

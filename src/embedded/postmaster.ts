@@ -61,7 +61,15 @@ export async function runPostmaster(options: RunOptions): Promise<Postmaster> {
   const began = Date.now()
   let deadline = began + startMs
   let toldAt = began
-  let recovered = false
+  let wasRecovering = false
+  const launching = {
+    binary: binaries.postgres,
+    runAs,
+    dataDir,
+    settings: options.settings ?? {},
+    startMs,
+    signal
+  }
   for (let launched = false; ;) {
     const running = findRunning(data)
     if (signal?.aborted) {
@@ -72,10 +80,11 @@ export async function runPostmaster(options: RunOptions): Promise<Postmaster> {
       const state = await answers(running.port, password)
       if (state === 'yes') {
         if (launched) fs.writeFileSync(path.join(dataDir, 'port'), `${running.port}\n`)
-        return { ...running, password, adopted: !launched }
+        return { pid: running.pid, port: running.port, password, adopted: !launched }
       }
-      if (state === 'recovering' && !readPidFile(data)?.stopping) {
-        recovered = true
+      // One that was ready or stopping shuts down, with the same code.
+      if (state === 'recovering' && running.state !== 'ready' && running.state !== 'stopping') {
+        wasRecovering = true
         deadline = Date.now() + startMs
         if (Date.now() - toldAt > tellMs) {
           toldAt = Date.now()
@@ -88,22 +97,13 @@ export async function runPostmaster(options: RunOptions): Promise<Postmaster> {
             'Put the right one back, or set DATA_DIR to a new folder.'
         )
       }
-    } else if (recovered) {
+    } else if (wasRecovering) {
       throw new DatabaseError(
         `PostgreSQL on ${data} ended while it recovered: read ${path.join(dataDir, 'postgres.log')}.`
       )
     } else {
       const port = options.port ?? (await freePort(lastPort(dataDir)))
-      const settings = options.settings ?? {}
-      const failed = await launch({
-        binary: binaries.postgres,
-        runAs,
-        dataDir,
-        port,
-        settings,
-        startMs,
-        signal
-      })
+      const failed = await launch({ ...launching, port })
       const again = failed && (notYet.test(failed) || (!options.port && portTaken.test(failed)))
       if (failed && !again)
         throw new DatabaseError(
@@ -198,7 +198,7 @@ async function launch({
     for (const until = Date.now() + startMs; Date.now() < until && !signal?.aborted;) {
       if (gone !== undefined) return gone || readFrom(log, from)
       const file = readPidFile(data)
-      if (file?.pid === child.pid && file?.ready) return undefined
+      if (file?.pid === child.pid && file?.state === 'ready') return undefined
       await sleep(10)
     }
     return undefined
@@ -213,8 +213,8 @@ function readFrom(log: number, from: number): string {
   return bytes.toString() || 'no output'
 }
 
-const states: Record<string, 'wrong password' | 'recovering'> = {
-  // invalid_password, and cannot_connect_now
+/** By the codes invalid_password and cannot_connect_now. */
+const refusals: Record<string, 'wrong password' | 'recovering'> = {
   '28P01': 'wrong password',
   '57P03': 'recovering'
 }
@@ -233,7 +233,7 @@ async function answers(
     await sql`select 1`
     return 'yes'
   } catch (err) {
-    return states[(err as { code?: string }).code ?? ''] ?? 'not yet'
+    return refusals[(err as { code?: string }).code ?? ''] ?? 'not yet'
   } finally {
     await sql.end({ timeout: 1 })
   }

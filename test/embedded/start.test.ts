@@ -45,6 +45,16 @@ async function recovering(t: Test) {
   return { dataDir, data, settings: { hot_standby: 'off' } }
 }
 
+/** Waits until PostgreSQL has refused so many connections since it recovers. */
+const refused = (dataDir: string, times: number): Promise<void> =>
+  until(`${times} are refused`, () => {
+    const log = fs.readFileSync(path.join(dataDir, 'postgres.log'), 'utf8')
+    return (
+      (log.match(/FATAL: {2}the database system is (?:not (?:yet )?accepting|starting)/g)?.length ?? 0) >=
+      times
+    )
+  })
+
 t.test('a recovery takes as long as it takes: a start waits for it, beyond its own limit', async t => {
   const { dataDir, data, settings } = await recovering(t)
   const startMs = 1_000
@@ -54,9 +64,10 @@ t.test('a recovery takes as long as it takes: a start waits for it, beyond its o
     return second
   })
   starting.catch(() => {})
-  await new Promise(resolve => setTimeout(resolve, 4 * startMs))
+  await refused(dataDir, 1)
+  // Beyond its limit. Nothing makes it ready before it is promoted.
+  await new Promise(resolve => setTimeout(resolve, 2 * startMs))
   t.notOk(isReady)
-  await until('it runs', () => findRunning(data) !== undefined)
   fs.writeFileSync(path.join(data, 'promote'), '')
   const { pid } = findRunning(data) ?? { pid: 0 }
   process.kill(pid, 'SIGUSR1')
@@ -70,8 +81,8 @@ t.test('a recovery that ends without a server is an error, and no second one beg
   const { dataDir, data, settings } = await recovering(t)
   const starting = runPostmaster({ dataDir, startMs: 500, settings })
   starting.catch(() => {})
-  await until('it runs', () => findRunning(data) !== undefined)
-  await new Promise(resolve => setTimeout(resolve, 3_000))
+  // The start asks again only after it has read the first refusal.
+  await refused(dataDir, 2)
   const { pid } = findRunning(data) ?? { pid: 0 }
   process.kill(pid, 'SIGKILL')
   await t.rejects(starting, { message: /ended while it recovered: read .*postgres\.log/ })
