@@ -24,8 +24,17 @@ export async function openChannels(
   configs: readonly ChannelConfig[],
   deps: ChannelDeps
 ): Promise<AlarmChannel[]> {
+  return await Promise.all(configs.map(config => openChannel(config, deps)))
+}
+
+/** Rejects with SetupError when a package of these channels is missing. */
+export async function needChannels(configs: readonly ChannelConfig[]): Promise<void> {
+  if (configs.some(({ kind }) => kind === 'mail')) await loadMail()
+}
+
+async function loadMail() {
   try {
-    return await Promise.all(configs.map(config => openChannel(config, deps)))
+    return await import('./mail.ts')
   } catch (error) {
     if (!isMissingPackage(error)) throw error
     throw new SetupError('an alarm channel that sends mail needs a package: npm install nodemailer@10')
@@ -88,7 +97,7 @@ function overHttp(
 }
 
 async function mail(config: ChannelConfig, { egressAllow, publicUrl }: ChannelDeps): Promise<Way> {
-  const { openMail } = await import('./mail.ts')
+  const { openMail } = await loadMail()
   const url = new URL(config.url)
   return openMail(config, {
     guard: guardFor(url, egressAllow),

@@ -7,11 +7,14 @@ import { liveNodes, liveRoles, type NodeFacts } from '../../db/cluster.ts'
 import { readOutboxState, type OutboxState } from '../../db/outbox.ts'
 import { checkServer, locatePrimary, openDb, type Sql } from '../../db/pool.ts'
 import type { NamedTarget } from '../../handler/load.ts'
+import { needChannels } from '../../alarm/open-channels.ts'
+import { SetupError } from '../../runtime/errors.ts'
+import { needTracing } from '../../service/tracing.ts'
+import { loadReaders } from '../../transport/receipt-readers.ts'
 import { commandLine } from '../../runtime/package.ts'
 import { setupFacts, type SetupFacts } from '../../service/presence.ts'
 import { demoUrl, missingFor, readHandlers } from '../read-handlers.ts'
 import { lookAtHolders, type HolderFacts } from './holders.ts'
-import { missingPackages } from './packages.ts'
 import { lookAtPartitions, type PartitionFacts } from './partitions.ts'
 import { lookAtRedis, type RedisFacts } from './redis.ts'
 import { lookAtTargets, type TargetFacts } from './targets.ts'
@@ -69,18 +72,13 @@ export interface HandlerFacts {
 
 /** `databaseUrl`: from the settings, or of the embedded PostgreSQL. Undefined: the embedded one does not exist yet. */
 export async function lookAround(config: Config, databaseUrl: string | undefined): Promise<Facts> {
-  const [servers, handlers, packages] = await Promise.all([
+  const [servers, handlers, missingPackages] = await Promise.all([
     lookAtServers(config, databaseUrl),
     lookAtHandlers(config).catch(failed),
-    missingPackages(config)
+    lookAtPackages(config)
   ])
   const named = 'error' in handlers ? [] : handlers.named
-  return {
-    ...servers,
-    ...(await lookAtTargets(config, databaseUrl, named)),
-    handlers,
-    missingPackages: packages
-  }
+  return { ...servers, ...(await lookAtTargets(config, databaseUrl, named)), handlers, missingPackages }
 }
 
 /** For a running service with loaded handlers and packages. A second load would change the `env` that they see. */
@@ -173,6 +171,20 @@ async function lookAtHandlers(config: Config) {
   const facts = secret === undefined ? undefined : setupFacts(config, secret, registry)
   const missing = await missingFor(registry, config)
   return { codes: handlers.size, downstreams: downstreams.size, missing, named, facts }
+}
+
+/** What a start with these roles would miss. The packages of the handlers' transports: `lookAtHandlers`. */
+async function lookAtPackages({ roles, alarmChannels, receiptsFrom }: Config): Promise<string[]> {
+  const loads = [
+    needChannels(roles.has('dispatcher') ? alarmChannels : []),
+    loadReaders(roles.has('api') ? receiptsFrom : []),
+    needTracing()
+  ]
+  return (await Promise.allSettled<unknown>(loads)).flatMap(load => {
+    if (load.status === 'fulfilled') return []
+    if (load.reason instanceof SetupError) return [load.reason.message]
+    throw load.reason
+  })
 }
 
 const allRights = ['select', 'insert', 'update', 'delete']
