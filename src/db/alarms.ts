@@ -1,6 +1,6 @@
 import { isAnyOf, plainArray, textArray } from './arrays.ts'
 import { actor } from './audit.ts'
-import { isLive } from './live.ts'
+import { isLive } from './owners.ts'
 import type { Sql } from './pool.ts'
 import type { alarm, task } from './schema.ts'
 import { lowestUuid } from '../domain/ids.ts'

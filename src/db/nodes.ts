@@ -1,6 +1,6 @@
 // The list of the processes. What they write of themselves: cluster.ts.
 import { asc, getTableColumns, sql } from './drizzle.ts'
-import { isLive } from './live.ts'
+import { isLive } from './owners.ts'
 import type { Reads } from './reads.ts'
 import { node } from './schema.ts'
 import { present } from '../domain/optional-members.ts'

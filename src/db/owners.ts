@@ -1,6 +1,5 @@
 // The processes that live, as others see them: each has a number, by which it owns its claims, and a beat.
 import { plainArray } from './arrays.ts'
-import { liveFor } from './live.ts'
 import { connect, type PostgresClient } from './pool.ts'
 
 /** The facts about a process, stored when it gets its number. */
@@ -9,6 +8,12 @@ interface OwnerFacts {
   isWorker: boolean
   process: string | null
 }
+
+/** The time after which a process that has not written its row of `node` does not live, in SQL. */
+const liveFor = "interval '15 s'"
+
+/** The condition on `node` for a process that lives, in SQL. */
+export const isLive = `seen_at > now() - ${liveFor}`
 
 /** A process whose last beat is more than a second old. */
 export interface SilentOwner {
