@@ -10,14 +10,14 @@ export interface Scanned {
 
 export function scanSource(source: string): Scanned {
   const code = plainCode(source)
-  // A text counts only as a `url`, and only if nothing more is appended to its host: others are namespaces or links.
+  const texts = plainCode(source, undefined, text => text)
   const written = [
-    ...code.matchAll(/\burl`(https?:\/\/[^/?#`$\s@]+)/g),
-    ...plainCode(source, undefined, text => text).matchAll(
-      /\burl\s*:\s*(?:(['"])(https?:\/\/[\w.:[\]-]+)(?:[/?#][^'"]*\1|\1(?!\s*\+))|`(https?:\/\/[\w.:[\]-]+)[/?#`])/g
-    )
+    ...code.matchAll(/\burl`(?<origin>https?:\/\/[^/?#`$\s@]+)/g),
+    // A text counts only as a `url`, and only if nothing more is appended to its host: others are namespaces or links.
+    ...texts.matchAll(/\burl\s*:\s*(['"])(?<origin>https?:\/\/[\w.:[\]-]+)(?:[/?#][^'"]*\1|\1(?!\s*\+))/g),
+    ...texts.matchAll(/\burl\s*:\s*`(?<origin>https?:\/\/[\w.:[\]-]+)[/?#`]/g)
   ]
-  const origins = new Set(written.map(([, first, ...more]) => more.findLast(Boolean) ?? first ?? ''))
+  const origins = new Set(written.map(({ groups }) => groups?.['origin'] ?? ''))
   const imports = /import\s*\{([^}]*)\}\s*from\s*['"]ackbox\/handler['"]/.exec(code)?.[1] ?? ''
   if (!/(^|[\s,])env\s*(,|$)/.test(imports.trim()))
     return { names: new Set(), optional: new Set(), origins: [...origins] }
