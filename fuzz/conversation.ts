@@ -14,6 +14,8 @@ export interface Conversation {
 /** The input of the subject for each case. */
 export interface Played {
   port: number
+  /** The conversation may take so many times the usual time. */
+  patience?: number
 }
 
 export interface Conversations<Result> {

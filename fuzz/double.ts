@@ -3,12 +3,13 @@ import { once } from 'node:events'
 import { createServer, type AddressInfo, type Socket } from 'node:net'
 import type fc from 'fast-check'
 import { campaign } from './campaign.ts'
+import type { Played } from './conversation.ts'
 import { playerOf, subjectProcess } from './process.ts'
 import type { Player, Reader } from './reader.ts'
 
 export interface DoubleReader<Input> {
   name: string
-  /** The compiled module of the subject, and its options; it plays `{ port }`. */
+  /** The compiled module of the subject, and its options; it plays a Played. */
   module: URL
   options: unknown
   inputs: fc.Arbitrary<Input>
@@ -21,6 +22,9 @@ export interface DoubleReader<Input> {
   isAlone(input: Input): boolean
 }
 
+/** A sound conversation is played again with more time: on a busy machine the usual time can pass without an answer. */
+const patiences = [1, 4, 16, 64, 256]
+
 export function doubleReader<Input>(options: DoubleReader<Input>): Reader {
   const { name, inputs, isAlone } = options
   return campaign<Input>({ name, inputs, isAlone, open: () => player(options) })
@@ -31,11 +35,12 @@ async function player<Input>(reader: DoubleReader<Input>): Promise<Player<Input>
   const subject = await subjectProcess(module, options)
   async function served<Result>(
     inputs: readonly Input[],
-    use: (played: { port: number }[]) => Promise<Result>
+    use: (played: Played[]) => Promise<Result>,
+    patience = 1
   ): Promise<Result> {
     const doubles = await Promise.all(inputs.map(serve))
     try {
-      return await use(doubles.map(({ port }) => ({ port })))
+      return await use(doubles.map(({ port }) => ({ port, patience })))
     } finally {
       for (const double of doubles) double.close()
     }
@@ -44,8 +49,12 @@ async function player<Input>(reader: DoubleReader<Input>): Promise<Player<Input>
     async warmUp() {
       const first = Array<Input>(4).fill(sound)
       await served(first, played => subject.warmUp(played))
-      const results = await served(first, played => subject.play(played))
-      if (!results.some(isSound)) throw new Error(`a sound conversation failed: ${JSON.stringify(results)}`)
+      let results: unknown[] = []
+      for (const patience of patiences) {
+        results = await served(first, played => subject.play(played), patience)
+        if (results.some(isSound)) return
+      }
+      throw new Error(`a sound conversation failed: ${JSON.stringify(results)}`)
     },
     async play(inputs) {
       const results = await served(inputs, played => subject.play(played))

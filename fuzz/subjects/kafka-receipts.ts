@@ -1,6 +1,7 @@
 // The reader of receipts, as in the worker: it reads from a hostile broker until it has read or given up, and then stops.
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Subject } from '../child.ts'
+import type { Played } from '../conversation.ts'
 import { parseBroker } from '../../src/transport/broker.ts'
 import { guard } from '../../src/transport/egress/guard.ts'
 import { readReceipts } from '../../src/transport/kafka/receipts.ts'
@@ -10,10 +11,10 @@ const readMs = 3_000
 const afterMs = 300
 const stopMs = 5_000
 
-export const subject: Subject<{ url: string }, { port: number }> = async ({ url }) => {
+export const subject: Subject<{ url: string }, Played> = async ({ url }) => {
   const open = guard({ allow: undefined, embedded: true, deny: [] })
   return {
-    async play({ port }, within) {
+    async play({ port, patience = 1 }, within) {
       const broker = parseBroker('fuzzed', url.replace('{port}', String(port)))
       if (typeof broker === 'string') throw new Error(`the broker's url ${broker}`)
       const stop = new AbortController()
@@ -30,7 +31,10 @@ export const subject: Subject<{ url: string }, { port: number }> = async ({ url 
         return 'done' as const
       }
       const reading = readReceipts({ broker, guard: open, log }, handle, stop.signal)
-      await Promise.race([reading, sleep(readMs, undefined, { signal: over.signal }).catch(() => {})])
+      await Promise.race([
+        reading,
+        sleep(readMs * patience, undefined, { signal: over.signal }).catch(() => {})
+      ])
       stop.abort()
       await within('the end of reading', stopMs, reading)
       return { receipts, warnings }

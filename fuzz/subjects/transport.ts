@@ -25,7 +25,7 @@ export const subject: Subject<TransportOptions, Played> = async ({
   url,
   request,
   sends = 2,
-  timeoutMs = 300
+  timeoutMs: usualMs = 300
 }) => {
   const open = guard({ allow: undefined, embedded: true, deny: [] })
   const log = { info: () => {}, warn: () => {} }
@@ -44,7 +44,8 @@ export const subject: Subject<TransportOptions, Played> = async ({
   await (await load(url.replace('{port}', '1'))).close()
 
   return {
-    async play({ port }, within) {
+    async play({ port, patience = 1 }, within) {
+      const timeoutMs = usualMs * patience
       const place = url.replace('{port}', String(port))
       const transport = await load(place)
       const outcomes: Outcome[] = []

@@ -24,13 +24,17 @@ import java.util.stream.Collectors;
 
 public class Answers {
   static String[] given;
+  /** Its deadline is longer than any work here. */
   static Receiver points;
+  /** Its deadline passes while the work waits for `answered`. */
+  static Receiver late;
   /** Released when the current request is answered: its work continues only then. */
   static volatile CountDownLatch answered;
 
   public static void main(String[] args) throws Exception {
     given = args;
-    points = new Receiver(() -> DriverManager.getConnection(args[0]), "points", List.of(args[1]), new Ackbox("http://127.0.0.1:1", null), Duration.ofSeconds(5));
+    points = receiver(Duration.ofMinutes(10));
+    late = receiver(Duration.ofSeconds(1));
     for (Duration after : List.of(Duration.ofMillis(500), Duration.ofHours(5), Duration.ofSeconds(-1)))
       System.out.println(points.answer(headers()::get, args[2].getBytes(StandardCharsets.UTF_8), (own, delivery) -> {
         throw new Receiver.Retry(after);
@@ -58,6 +62,10 @@ public class Answers {
       answered.await();
       return "{\"for\":\"" + delivery.taskNo() + "\"}";
     });
+  }
+
+  static Receiver receiver(Duration deadline) {
+    return new Receiver(() -> DriverManager.getConnection(given[0]), "points", List.of(given[1]), new Ackbox("http://127.0.0.1:1", null), deadline);
   }
 
   static Map<String, String> headers() {
@@ -128,7 +136,7 @@ public class Answers {
       if (isAnswered.getCount() == 0) throw new IllegalStateException("the request was recycled");
       return headers.get(name);
     };
-    System.out.println(points.answer(header, given[2].getBytes(StandardCharsets.UTF_8), work).status());
+    System.out.println(late.answer(header, given[2].getBytes(StandardCharsets.UTF_8), work).status());
     isAnswered.countDown();
     try (Connection connection = DriverManager.getConnection(given[0]); Statement look = connection.createStatement()) {
       for (; ; Thread.sleep(50)) {
