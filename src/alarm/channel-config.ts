@@ -133,15 +133,15 @@ function parseRule(options: Record<string, unknown>): AlarmRule | string {
 type ChannelAddress = Pick<ChannelConfig, 'kind' | 'url' | 'user' | 'secret'>
 
 function parseUrl(given: unknown, secret: string | undefined): ChannelAddress | string {
-  if (typeof given !== 'string' || !URL.canParse(given)) return 'must be a URL'
+  if (typeof given !== 'string') return 'must have a URL as its url'
   const [, prefix, rest = given] = /^([a-z]+)\+(https?:.*)$/s.exec(given) ?? []
   if (prefix !== undefined && !channelKinds.some(kind => kind === prefix && kind !== 'mail'))
     return `begins with an unknown kind: the kinds are ${channelKinds.join(', ')}`
-  if (!URL.canParse(rest)) return 'must be a URL'
+  if (!/^\s*(https?|smtps?):\/\//i.test(rest)) return 'must start with https://, http://, smtp:// or smtps://'
+  if (!URL.canParse(rest))
+    return 'cannot be read as a URL: the port is a number up to 65535, and in a password / is %2F, # is %23 and ? is %3F'
   const url = new URL(rest)
   const isMail = /^smtps?:$/.test(url.protocol)
-  if (!isMail && !/^https?:$/.test(url.protocol))
-    return 'must start with https://, http://, smtp:// or smtps://'
   let user: string, password: string
   try {
     user = decodeURIComponent(url.username)

@@ -60,11 +60,14 @@ export const brokerVariable = (name: string): string => `BROKER_${name.toUpperCa
  * For any other text it returns the error, without the URL itself: it may hold a password.
  */
 export function parseBroker(name: string, text: string): Broker | string {
-  const [, scheme = '', login, authority = '', path = '', query = ''] =
-    /^([a-z]+):\/\/(?:([^@/?#]*)@)?([^/?#@]+)(?:\/([^?#]*))?(?:\?([^#]*))?$/.exec(text) ?? []
+  const scheme = /^([a-z]+):\/\//.exec(text)?.[1] ?? ''
   if (!isScheme(scheme)) return `must be a URL that starts with ${Object.keys(schemes).join('://, ')}://`
-  const hosts = authority.split(',').map(each => hostOf(each, schemes[scheme].port))
-  if (!hosts.every(each => each !== undefined)) return 'must name its hosts as host:port, separated by commas'
+  const [, login, authority = '', path = '', query = ''] =
+    /^[a-z]+:\/\/(?:([^@/?#]*)@)?([^/?#@]+)(?:\/([^?#]*))?(?:\?([^#]*))?$/.exec(text) ?? []
+  const { port } = schemes[scheme]
+  const hosts = authority.split(',').map(each => hostOf(each, port))
+  if (!hosts.every(each => each !== undefined))
+    return `cannot be read as a URL: a right one is like ${scheme}://user:password@host:${port},host:${port}; in a password @ is %40, / is %2F, # is %23 and ? is %3F`
   const mechanism = mechanismOf(scheme, query)
   if (!mechanism)
     return transportOf(scheme) === 'kafka'
