@@ -63,7 +63,7 @@ export async function kafka(t: Test, advertised = '127.0.0.1'): Promise<Kafka> {
       const found: (Stored & { partition: number; key: string })[] = []
       try {
         let end = 0
-        for (const until = Date.now() + 20_000; end < count && Date.now() < until;) {
+        for (const until = Date.now() + 300_000; end < count && Date.now() < until;) {
           const offsets = await consumer.listOffsets({ topics: [topic] })
           end = (offsets.get(topic) ?? []).reduce((sum, each) => sum + Number(each), 0)
         }

@@ -70,7 +70,7 @@ export async function rabbit(t: Test, extra = ''): Promise<Rabbit> {
       as(async connection => {
         const channel = raw(await connection.acquire())
         const found: (SyncMessage & Stored)[] = []
-        for (const end = Date.now() + 10_000; found.length < count && Date.now() < end;) {
+        for (const end = Date.now() + 300_000; found.length < count && Date.now() < end;) {
           const message = await channel.basicGet({ queue, noAck: false })
           if (message) found.push({ ...message, body: message.body, headers: message.headers ?? {} })
           else await sleep(50)

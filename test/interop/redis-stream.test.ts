@@ -61,10 +61,9 @@ async function make(t: Test): Promise<BrokerUnderTest<RedisStreamRequest>> {
     missing: () => ({ stream: 'nobody', create: false }),
     tooLarge: undefined,
     wrongLogin: 'default:wrong-9Zk',
-    backMs: 10_000,
     stored: count =>
       broker.asked(async client => {
-        for (const end = Date.now() + 10_000; (await client.xlen('orders')) < count && Date.now() < end;)
+        for (const end = Date.now() + 300_000; (await client.xlen('orders')) < count && Date.now() < end;)
           await sleep(25)
         const entries = await client.xrangeBuffer('orders', '-', '+')
         return entries.map(([, flat]) => {

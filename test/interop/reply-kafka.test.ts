@@ -4,6 +4,7 @@ import { readReceipts } from '../../src/transport/kafka/receipts.ts'
 import { receiptQueue as topic, type TakeReceipt } from '../../src/transport/receipts.ts'
 import { guard } from '../../src/transport/egress/guard.ts'
 import { broker, kafka, said, skip } from './kafka-server.ts'
+import { stopwatch } from '../support/stopwatch.ts'
 
 function running(t: Test, url: string, answer: (text: string) => 'done' | 'later' = () => 'done') {
   const { lines, log } = said()
@@ -16,18 +17,19 @@ function running(t: Test, url: string, answer: (text: string) => 'done' | 'later
   const end = new AbortController()
   const gate = guard({ allow: undefined, embedded: true, deny: [] })
   const over = readReceipts({ broker: broker(url), guard: gate, log }, handle, end.signal)
+  const clock = stopwatch(t)
   const stop = async (): Promise<number> => {
-    const began = performance.now()
+    const began = clock()
     end.abort()
     await over
-    return performance.now() - began
+    return clock() - began
   }
   t.teardown(stop)
   return { lines, stop, texts: () => seen.map(each => each.text), seen }
 }
 
-async function until(what: () => boolean, ms = 300_000): Promise<void> {
-  for (const end = Date.now() + ms; !what(); await sleep(20))
+async function until(what: () => boolean): Promise<void> {
+  for (const end = Date.now() + 300_000; !what(); await sleep(20))
     if (Date.now() > end) throw new Error('it did not come to be')
 }
 
@@ -70,7 +72,7 @@ t.test('receipts by Kafka', { skip }, async t => {
     await sleep(1_000)
     await server.server.start()
     await server.publish(topic, [{ value: 'after' }])
-    await until(() => one.texts().includes('after'), 40_000)
+    await until(() => one.texts().includes('after'))
     t.ok(one.lines.length <= 2, JSON.stringify(one.lines))
     t.ok((await one.stop()) < 15_000)
   })
@@ -81,7 +83,7 @@ t.test('receipts by Kafka', { skip }, async t => {
     await until(() => one.lines.length === 1)
     await server.server.start()
     await server.publish(topic, [{ value: 'up' }])
-    await until(() => one.texts().includes('up'), 40_000)
+    await until(() => one.texts().includes('up'))
     t.same(
       one.lines.map(each => each[0]),
       ['receipts.unavailable', 'receipts.available']

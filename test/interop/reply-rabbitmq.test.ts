@@ -5,6 +5,7 @@ import { receiptQueue as queue, type TakeReceipt, type ReceiptMessage } from '..
 import { guard } from '../../src/transport/egress/guard.ts'
 import { broker, rabbit, said, skip, type Rabbit } from './rabbit.ts'
 import { freePorts } from './server.ts'
+import { stopwatch } from '../support/stopwatch.ts'
 import { only } from '../support/only.ts'
 
 const allowed = () => guard({ allow: undefined, embedded: true, deny: [] })
@@ -14,11 +15,12 @@ function running(t: Test, url: string, handle: TakeReceipt, gate = allowed()) {
   const { lines, log } = said()
   const end = new AbortController()
   const over = readReceipts({ broker: broker(url), guard: gate, log }, handle, end.signal)
+  const clock = stopwatch(t)
   const stop = async (): Promise<number> => {
-    const began = performance.now()
+    const began = clock()
     end.abort()
     await over
-    return performance.now() - began
+    return clock() - began
   }
   t.teardown(stop)
   return { lines, stop }
@@ -36,8 +38,8 @@ function ledger(answer: (text: string) => Answer | Promise<Answer> = () => 'done
   return { replies, handle, texts }
 }
 
-async function until(what: () => boolean | Promise<boolean>, ms = 300_000): Promise<void> {
-  for (const end = Date.now() + ms; !(await what()); await sleep(20))
+async function until(what: () => boolean | Promise<boolean>): Promise<void> {
+  for (const end = Date.now() + 300_000; !(await what()); await sleep(20))
     if (Date.now() > end) throw new Error('it did not come to be')
 }
 
@@ -114,7 +116,7 @@ t.test('receipts by RabbitMQ', { skip }, async t => {
     const { texts, handle } = ledger(async () => {
       most = Math.max(most, ++now)
       // None is done before a hundred have arrived, since the speed depends on the machine.
-      await until(() => most >= 100, 60_000)
+      await until(() => most >= 100)
       await sleep(20)
       now--
       return 'done' as const
@@ -124,7 +126,7 @@ t.test('receipts by RabbitMQ', { skip }, async t => {
       server,
       Array.from({ length: 500 }, (_, i) => `m${i}`)
     )
-    await until(() => texts().length === 500, 60_000)
+    await until(() => texts().length === 500)
     await stop()
     t.equal(most, 100)
   })
@@ -161,14 +163,14 @@ t.test('receipts by RabbitMQ', { skip }, async t => {
     const { stop, lines } = running(t, server.url(), handle)
     const bodies = Array.from({ length: 2_000 }, (_, i) => `k${i}`)
     await publish(server, bodies)
-    await until(() => texts().length > 300, 60_000)
+    await until(() => texts().length > 300)
     await server.server.kill()
     open()
     const before = new Set(texts()).size
     t.ok(before < 2_000, `${before} before the kill`)
     await sleep(1_500)
     await server.server.start()
-    await until(() => new Set(texts()).size === 2_000, 30_000)
+    await until(() => new Set(texts()).size === 2_000)
     await sleep(200)
     await stop()
     t.equal(await waiting(server), 0)
@@ -189,7 +191,7 @@ t.test('receipts by RabbitMQ', { skip }, async t => {
     await server.server.start()
     await publish(server, ['late'])
     // Messages that were acknowledged just before the kill may arrive again with it
-    await until(() => texts().includes('late'), 20_000)
+    await until(() => texts().includes('late'))
     t.ok((await stop()) < 15_000)
     t.match(
       lines,
@@ -236,7 +238,7 @@ t.test('receipts by RabbitMQ', { skip }, async t => {
     const first = running(t, server.url(), away.handle)
     await publish(server, ['a', 'b'])
     const tries = (text: string): number => away.texts().filter(each => each === text).length
-    await until(() => tries('a') >= 5 && tries('b') >= 5, 30_000)
+    await until(() => tries('a') >= 5 && tries('b') >= 5)
     t.equal(await waiting(server), 0, 'both are kept here')
     await first.stop()
     const back = ledger()
