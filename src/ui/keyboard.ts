@@ -1,4 +1,4 @@
-import { useEffect } from 'preact/hooks'
+import { useLayoutEffect } from 'preact/hooks'
 import { nextRow } from './focus.ts'
 import { go, session } from './state.ts'
 
@@ -16,7 +16,8 @@ export const places: Record<string, string> = {
 
 /** `g t` opens the tasks, `/` focuses the search, j and k move between the rows, `r` presses the button that redelivers. */
 export function useKeyboard(toggleHelp: () => void): void {
-  useEffect(() => {
+  // Before the page is painted: whoever sees the menu may press a key.
+  useLayoutEffect(() => {
     let isGoing = false
     const pressed = (event: KeyboardEvent): void => {
       const { target, key } = event
