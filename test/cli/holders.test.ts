@@ -8,7 +8,7 @@ import { readConfig } from '../../src/service/config.ts'
 import { only } from '../support/only.ts'
 import { ownPostgres } from '../support/own-postgres.ts'
 
-t.setTimeout(300_000)
+t.setTimeout(2_400_000)
 
 function session(t: Test, url: string): postgres.Sql {
   const sql = postgres(url, { max: 1, fetch_types: false })

@@ -7,7 +7,7 @@ import t, { type Test } from 'tap'
 import { fromMysql2, fromPg, receiver, Retry, type Database } from '../../src/consumer/consumer.ts'
 import { door, grant, mariadbBank, newId, postgresBank, secret, signed, type Bank } from './databases.ts'
 
-t.setTimeout(120_000)
+t.setTimeout(2_400_000)
 
 t.test('PostgreSQL', async t => {
   const bank = await postgresBank(t)

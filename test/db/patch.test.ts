@@ -9,7 +9,7 @@ import t from 'tap'
 import { emptyDb } from '../support/postgres.ts'
 import { folder } from '../support/service.ts'
 
-t.setTimeout(180_000)
+t.setTimeout(2_400_000)
 
 t.test('every backend is killed under load, again and again, and the process lives', async t => {
   const url = await emptyDb(t)

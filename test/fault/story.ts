@@ -104,7 +104,10 @@ export async function broken(
   }
   await until(`${name} is hit`, () => one.output().includes(`"msg":"failpoint","name":"${name}"`))
   of.isBroken = true
-  if (isHeld) t.equal(of.sink.requests.length, 1, 'the request is there, and unanswered')
+  if (isHeld) {
+    await until('the request is there', () => of.sink.requests.length > 0)
+    t.equal(of.sink.requests.length, 1, 'it is the only one, and unanswered')
+  }
   if (action === 'kill') await one.exited
   else await until('it stands still', () => / T /.test(stat(one.pid)))
   await posting

@@ -4,7 +4,7 @@ import path from 'node:path'
 import t from 'tap'
 import { program } from '../support/program.ts'
 
-t.setTimeout(300_000)
+t.setTimeout(2_400_000)
 
 const main = path.resolve(import.meta.dirname, '../../fuzz/main.js')
 const verdict = /^\{"verdict":.*\}$/

@@ -14,7 +14,7 @@ import { folder } from '../support/service.ts'
 import { until } from '../support/until.ts'
 import { bin } from './producer.ts'
 
-t.setTimeout(120_000)
+t.setTimeout(2_400_000)
 
 const columns = 'taskNo=no,messageCode=no,messageBody=body'
 

@@ -10,7 +10,7 @@ import { without } from '../support/program.ts'
 import { folder, launch, plainNode, secret } from '../support/service.ts'
 import { until } from '../support/until.ts'
 
-t.setTimeout(300_000)
+t.setTimeout(2_400_000)
 
 const program = path.resolve(import.meta.dirname, '../../src/cli/ackbox.js')
 

@@ -7,7 +7,7 @@ import { guard } from '../../src/transport/egress/guard.ts'
 import { readReceipts } from '../../src/transport/kafka/receipts.ts'
 import { until } from '../support/until.ts'
 
-t.setTimeout(120_000)
+t.setTimeout(2_400_000)
 
 const topic = 'ackbox.receipts'
 const large = recordsOf(topic, undefined, 'x'.repeat(900_000))

@@ -6,7 +6,7 @@ import { kafkaTransport, type KafkaRequest } from '../../src/transport/kafka/kaf
 import { scriptedServer } from './scripted-server.ts'
 import { sendContext } from './send-context.ts'
 
-t.setTimeout(120_000)
+t.setTimeout(2_400_000)
 
 /** A send to the topic `orders` of these hosts. */
 function sender(t: Test, ports: number[], said: string[] = []) {

@@ -8,7 +8,7 @@ import { nats } from './conversations.ts'
 import { scriptedServer } from './scripted-server.ts'
 import { sendContext } from './send-context.ts'
 
-t.setTimeout(120_000)
+t.setTimeout(2_400_000)
 
 t.test('only the ack of a stream is one: any subscriber may answer', async t => {
   const answers: [json: string, outcome: object][] = [

@@ -24,7 +24,7 @@ async function scene(t: Test) {
     came.push({ socket, request })
     wake()
   })
-  const http = open(t)
+  const http = open(t, { bodyMs: 60_000, connectMs: 60_000 })
   const limit = { concurrency: 8, pipelining: 8 }
   return {
     came,
@@ -142,7 +142,7 @@ t.test(
   'the deadline of the first ends the connection; what was behind it fails and is not sent again',
   async t => {
     const { came, post, until, answer } = await scene(t)
-    const first = post('first', { timeoutMs: 150 })
+    const first = post('first', { timeoutMs: 3_000 })
     await until(1)
     const behind = [post('b'), post('c')]
     await until(3)

@@ -9,7 +9,7 @@ import { until } from '../support/until.ts'
 import { redis as speaksRedis } from './conversations.ts'
 import { scriptedServer } from './scripted-server.ts'
 
-t.setTimeout(120_000)
+t.setTimeout(2_400_000)
 
 t.test('of large receipts few are in hand at a time, and all are handled', async t => {
   const redis = await ownRedis(t)

@@ -13,7 +13,7 @@ import { proxyOf, type ScriptedProxy } from './rocketmq-proxy.ts'
 
 const { Code, Encoding } = definition
 
-t.setTimeout(120_000)
+t.setTimeout(2_400_000)
 
 function reading(t: Test, { port }: ScriptedProxy, handle: (text: string) => Promise<'done' | 'later'>) {
   const said: string[] = []

@@ -7,5 +7,5 @@ export function sendContext(
   more: Partial<SendContext> & { ours?: Record<string, string> } = {}
 ): SendContext {
   const { ours = {}, ...rest } = more
-  return { downstream: 'warehouse', timeoutMs: 8_000, signal: never, headers: () => ours, ...rest }
+  return { downstream: 'warehouse', timeoutMs: 60_000, signal: never, headers: () => ours, ...rest }
 }
