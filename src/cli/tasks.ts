@@ -71,7 +71,7 @@ class CallError extends UsageError {
   readonly problem: object | undefined
   constructor(text: string, status?: number, problem?: object) {
     super(text)
-    this.isTransient = status === undefined || status === 429 || status >= 500
+    this.isTransient = status === undefined || [408, 429].includes(status) || status >= 500
     this.problem = problem
   }
 }

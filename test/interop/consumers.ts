@@ -144,8 +144,28 @@ export const consumers: Record<string, { needs: string[]; start: Consumer }> = {
           })
           consumer.on('error' as never, () => {})
           close = () => new Promise(resolve => consumer.close(true, () => resolve()))
+          let stream: Awaited<ReturnType<typeof consumer.consume>> | undefined
+          // After a rebalance without this topic the stream's own callback throws in a timer of the client.
+          const metadata = consumer.metadata.bind(consumer) as (
+            options: unknown,
+            callback?: (...given: unknown[]) => void
+          ) => unknown
+          const caught =
+            (callback: (...given: unknown[]) => void) =>
+            (...given: unknown[]) => {
+              try {
+                callback(...given)
+              } catch (error) {
+                if (stream) stream.destroy(error as Error)
+                else void close()
+              }
+            }
+          Object.assign(consumer, {
+            metadata: (options: unknown, callback?: (...given: unknown[]) => void) =>
+              metadata(options, callback && caught(callback))
+          })
           try {
-            const stream = await consumer.consume({ topics: [topic], autocommit: true, mode: 'earliest' })
+            stream = await consumer.consume({ topics: [topic], autocommit: true, mode: 'earliest' })
             for await (const message of stream) take(texts(message.headers), message.value, message)
           } catch {} // the broker is away
           await close()

@@ -131,23 +131,27 @@ export async function call(
   }
 }
 
+/** The request did not arrive in time, the service is full, or it cannot ask its database now. */
+const untaken = [408, 429, 503]
+
 /** Posts until the answer is 2xx, as a producer that does not know whether its POST arrived. */
 export async function postUntilTaken(url: () => string, task: unknown): Promise<Answer> {
   for (;;) {
     const answer = await call(`${url()}/tasks`, task).catch(() => null)
     if (answer && answer.status < 300) return answer
-    if (answer && answer.status < 500 && answer.status !== 429) throw new Error(JSON.stringify(answer))
+    if (answer && answer.status < 500 && !untaken.includes(answer.status))
+      throw new Error(JSON.stringify(answer))
     await new Promise(resolve => setTimeout(resolve, 100))
   }
 }
 
-/** Repeats the request while a busy machine answers 503 or 429. `isAgain`: an answer of 200 may be due to its own first try. */
+/** Repeats the request while a busy machine leads to one of these answers. `isAgain`: an answer of 200 may be due to its own first try. */
 export async function untilHeard<A extends { status: number }>(
   ask: () => Promise<A>
 ): Promise<A & { isAgain: boolean }> {
   for (let isAgain = false; ; isAgain = true) {
     const answer = await ask()
-    if (answer.status !== 503 && answer.status !== 429) return { ...answer, isAgain }
+    if (!untaken.includes(answer.status)) return { ...answer, isAgain }
     await new Promise(resolve => setTimeout(resolve, 100))
   }
 }
