@@ -145,25 +145,8 @@ export const consumers: Record<string, { needs: string[]; start: Consumer }> = {
           consumer.on('error' as never, () => {})
           close = () => new Promise(resolve => consumer.close(true, () => resolve()))
           let stream: Awaited<ReturnType<typeof consumer.consume>> | undefined
-          // After a rebalance without this topic the stream's own callback throws in a timer of the client.
-          const metadata = consumer.metadata.bind(consumer) as (
-            options: unknown,
-            callback?: (...given: unknown[]) => void
-          ) => unknown
-          const caught =
-            (callback: (...given: unknown[]) => void) =>
-            (...given: unknown[]) => {
-              try {
-                callback(...given)
-              } catch (error) {
-                if (stream) stream.destroy(error as Error)
-                else void close()
-              }
-            }
-          Object.assign(consumer, {
-            metadata: (options: unknown, callback?: (...given: unknown[]) => void) =>
-              metadata(options, callback && caught(callback))
-          })
+          // After a restart of the broker the stream's own callback may throw, in a timer of the client.
+          catchIn(consumer, error => stream?.destroy(error))
           try {
             stream = await consumer.consume({ topics: [topic], autocommit: true, mode: 'earliest' })
             for await (const message of stream) take(texts(message.headers), message.value, message)
@@ -231,4 +214,23 @@ export const consumers: Record<string, { needs: string[]; start: Consumer }> = {
       return { url: `redis://127.0.0.1:${port}`, server: running, reply: undefined }
     }
   }
+}
+
+/** Whatever the callback of a call of `metadata` throws goes to `end`. The stream of the consumer asks so before each fetch. */
+function catchIn(consumer: object, end: (error: Error) => void): void {
+  type Call = (options: unknown, callback?: (...given: unknown[]) => void) => unknown
+  const called = consumer as { metadata: Call }
+  const metadata = called.metadata.bind(consumer)
+  called.metadata = (options, callback) =>
+    metadata(
+      options,
+      callback &&
+        ((...given) => {
+          try {
+            callback(...given)
+          } catch (error) {
+            end(error as Error)
+          }
+        })
+    )
 }

@@ -2,6 +2,7 @@ import { Admin, Consumer, MessagesStreamModes, Producer } from '@platformatic/ka
 import type { Test } from 'tap'
 import { parseBroker, type Broker } from '../../src/transport/broker.ts'
 import { without } from '../support/program.ts'
+import { until } from '../support/until.ts'
 import type { Stored } from './conformance.ts'
 import { freePorts, server, type Server } from './server.ts'
 
@@ -63,10 +64,11 @@ export async function kafka(t: Test, advertised = '127.0.0.1'): Promise<Kafka> {
       const found: (Stored & { partition: number; key: string })[] = []
       try {
         let end = 0
-        for (const until = Date.now() + 300_000; end < count && Date.now() < until;) {
+        await until(`${count} are stored`, async () => {
           const offsets = await consumer.listOffsets({ topics: [topic] })
           end = (offsets.get(topic) ?? []).reduce((sum, each) => sum + Number(each), 0)
-        }
+          return end >= count
+        })
         if (end === 0) return found
         const stream = await consumer.consume({
           topics: [topic],

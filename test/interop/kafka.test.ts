@@ -40,7 +40,8 @@ t.test('as every broker', { skip }, t => {
       missing: () => ({ topic: 'nobody-made-this' }),
       tooLarge: 1_200_000,
       wrongLogin: 'ackbox:not-the-password',
-      stored: count => server.stored('orders', count)
+      stored: count => server.stored('orders', count),
+      backMs: 30_000
     }
   })
   t.end()

@@ -10,6 +10,7 @@ import { natsTransport, type NatsRequest } from '../../src/transport/nats/nats.t
 import type { Transport } from '../../src/transport/types.ts'
 import { sendContext } from '../transport/send-context.ts'
 import { without } from '../support/program.ts'
+import { until } from '../support/until.ts'
 import { brokerConformance, type BrokerUnderTest, type Stored } from './conformance.ts'
 import { freePorts, server } from './server.ts'
 
@@ -58,10 +59,11 @@ async function nats(t: Test, extra = '') {
 
 const storedIn = async (client: NatsConnection, count: number): Promise<Stored[]> => {
   const manager = await jetstreamManager(client)
-  const end = Date.now() + 300_000
   let messages = 0
-  while ((messages = (await manager.streams.info('ORDERS')).state.messages) < count && Date.now() < end)
-    await sleep(25)
+  await until(`${count} are stored`, async () => {
+    messages = (await manager.streams.info('ORDERS')).state.messages
+    return messages >= count
+  })
   const { name } = await manager.consumers.add('ORDERS', {
     name: `look${Date.now()}`,
     ack_policy: AckPolicy.None
@@ -97,7 +99,8 @@ async function make(t: Test): Promise<BrokerUnderTest<NatsRequest>> {
     missing: () => ({ subject: 'nobody.home' }),
     tooLarge: 1_048_576,
     wrongLogin: `${user}:wrong-9Zk`,
-    stored: count => broker.asked(client => storedIn(client, count))
+    stored: count => broker.asked(client => storedIn(client, count)),
+    backMs: 10_000
   }
 }
 

@@ -58,7 +58,8 @@ t.test('as every broker', { skip }, t => {
       missing: () => paid({ exchange: 'nobody-made-this' }),
       tooLarge: most + 1,
       wrongLogin: 'guest:not-the-password',
-      stored: count => server.stored('orders', count)
+      stored: count => server.stored('orders', count),
+      backMs: 20_000
     }
   })
   t.end()

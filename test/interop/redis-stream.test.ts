@@ -12,6 +12,7 @@ import {
 import type { Transport } from '../../src/transport/types.ts'
 import { sendContext } from '../transport/send-context.ts'
 import { without } from '../support/program.ts'
+import { until } from '../support/until.ts'
 import { brokerConformance, type BrokerUnderTest } from './conformance.ts'
 import { freePorts, server } from './server.ts'
 
@@ -61,10 +62,10 @@ async function make(t: Test): Promise<BrokerUnderTest<RedisStreamRequest>> {
     missing: () => ({ stream: 'nobody', create: false }),
     tooLarge: undefined,
     wrongLogin: 'default:wrong-9Zk',
+    backMs: 10_000,
     stored: count =>
       broker.asked(async client => {
-        for (const end = Date.now() + 300_000; (await client.xlen('orders')) < count && Date.now() < end;)
-          await sleep(25)
+        await until(`${count} are stored`, async () => (await client.xlen('orders')) >= count)
         const entries = await client.xrangeBuffer('orders', '-', '+')
         return entries.map(([, flat]) => {
           const headers: Record<string, string> = {}

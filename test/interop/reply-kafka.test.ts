@@ -5,6 +5,7 @@ import { receiptQueue as topic, type TakeReceipt } from '../../src/transport/rec
 import { guard } from '../../src/transport/egress/guard.ts'
 import { broker, kafka, said, skip } from './kafka-server.ts'
 import { stopwatch } from '../support/stopwatch.ts'
+import { until } from '../support/until.ts'
 
 function running(t: Test, url: string, answer: (text: string) => 'done' | 'later' = () => 'done') {
   const { lines, log } = said()
@@ -28,11 +29,6 @@ function running(t: Test, url: string, answer: (text: string) => 'done' | 'later
   return { lines, stop, texts: () => seen.map(each => each.text), seen }
 }
 
-async function until(what: () => boolean): Promise<void> {
-  for (const end = Date.now() + 300_000; !what(); await sleep(20))
-    if (Date.now() > end) throw new Error('it did not come to be')
-}
-
 t.test('receipts by Kafka', { skip }, async t => {
   const server = await kafka(t)
   const url = `kafka://ackbox:right-one@127.0.0.1:${server.login}`
@@ -41,12 +37,12 @@ t.test('receipts by Kafka', { skip }, async t => {
   await t.test('one is handled once, with its headers, and not again after a restart', async t => {
     const first = running(t, url)
     await server.publish(topic, [{ value: '{"a": 1.0}', headers: { 'Ackbox-Callback-Token': 'v1.abc' } }])
-    await until(() => first.seen.length === 1)
+    await until('it is handled', () => first.seen.length === 1)
     t.strictSame(first.seen, [{ text: '{"a": 1.0}', headers: { 'ackbox-callback-token': 'v1.abc' } }])
     t.ok((await first.stop()) < 15_000)
     const second = running(t, url)
     await server.publish(topic, [{ value: 'b' }])
-    await until(() => second.seen.length > 0)
+    await until('the next one is handled', () => second.seen.length > 0)
     t.strictSame(second.texts(), ['b'])
     await second.stop()
   })
@@ -57,22 +53,27 @@ t.test('receipts by Kafka', { skip }, async t => {
       { value: 'off' },
       ...Array.from({ length: 50 }, (_, i) => ({ value: `m${i}` }))
     ])
-    await until(() => first.texts().filter(each => each === 'off').length >= 2 && first.texts().length >= 52)
+    await until(
+      'one came again and all are seen',
+      () => first.texts().filter(each => each === 'off').length >= 2 && first.texts().length >= 52
+    )
     t.ok((await first.stop()) < 15_000)
     const second = running(t, url)
-    await until(() => second.texts().includes('off'))
+    await until('what was not done comes', () => second.texts().includes('off'))
     await second.stop()
   })
 
   await t.test('kill -9 of the broker loses nothing; trouble is said once', async t => {
     const one = running(t, url)
     await server.publish(topic, [{ value: 'before' }])
-    await until(() => one.texts().includes('before'))
+    await until('it is handled', () => one.texts().includes('before'))
     await server.server.kill()
     await sleep(1_000)
     await server.server.start()
+    const back = stopwatch(t)
     await server.publish(topic, [{ value: 'after' }])
-    await until(() => one.texts().includes('after'))
+    await until('it is handled after the restart', () => one.texts().includes('after'))
+    t.ok(back() < 40_000)
     t.ok(one.lines.length <= 2, JSON.stringify(one.lines))
     t.ok((await one.stop()) < 15_000)
   })
@@ -80,10 +81,12 @@ t.test('receipts by Kafka', { skip }, async t => {
   await t.test('a broker that is down at the start is found when it is up', async t => {
     await server.server.kill()
     const one = running(t, url)
-    await until(() => one.lines.length === 1)
+    await until('the trouble is told', () => one.lines.length === 1)
     await server.server.start()
+    const back = stopwatch(t)
     await server.publish(topic, [{ value: 'up' }])
-    await until(() => one.texts().includes('up'))
+    await until('it is handled once the broker is up', () => one.texts().includes('up'))
+    t.ok(back() < 40_000)
     t.same(
       one.lines.map(each => each[0]),
       ['receipts.unavailable', 'receipts.available']

@@ -6,6 +6,7 @@ import { guard } from '../../src/transport/egress/guard.ts'
 import { broker, rabbit, said, skip, type Rabbit } from './rabbit.ts'
 import { freePorts } from './server.ts'
 import { stopwatch } from '../support/stopwatch.ts'
+import { until } from '../support/until.ts'
 import { only } from '../support/only.ts'
 
 const allowed = () => guard({ allow: undefined, embedded: true, deny: [] })
@@ -38,11 +39,6 @@ function ledger(answer: (text: string) => Answer | Promise<Answer> = () => 'done
   return { replies, handle, texts }
 }
 
-async function until(what: () => boolean | Promise<boolean>): Promise<void> {
-  for (const end = Date.now() + 300_000; !(await what()); await sleep(20))
-    if (Date.now() > end) throw new Error('it did not come to be')
-}
-
 const publish = (server: Rabbit, bodies: (string | Buffer)[], headers: Record<string, unknown> = {}) =>
   server.as(async connection => {
     const publisher = connection.createPublisher({ confirm: true })
@@ -71,14 +67,14 @@ t.test('receipts by RabbitMQ', { skip }, async t => {
   await t.test('the queue is made, a receipt is handled once, its bytes as they came', async t => {
     const { replies, handle } = ledger()
     const { stop, lines } = running(t, server.url(), handle)
-    await until(() => isThere(server))
+    await until('the queue is there', () => isThere(server))
     const body = '{"taskNo": "a",\n "data":{"n":9007199254740993, "d": 1.0}}'
     await publish(server, [body, Buffer.from([255, 0, 123])], {
       'Ackbox-Callback-Token': 'v1.abc',
       count: 7,
       list: ['a']
     })
-    await until(() => replies.length === 2)
+    await until('both are handled', () => replies.length === 2)
     t.equal(Buffer.from(replies[0]!.body).toString(), body)
     t.strictSame(replies[0]!.headers, { 'ackbox-callback-token': 'v1.abc', count: '7' })
     t.strictSame(Buffer.from(replies[1]!.body), Buffer.from([255, 0, 123]))
@@ -100,9 +96,9 @@ t.test('receipts by RabbitMQ', { skip }, async t => {
     const { stop, lines } = running(t, server.url(), handle)
     const began = performance.now()
     await publish(server, ['off', 'throws', ...others])
-    await until(haveCome)
-    await until(() => offs > 2)
-    await until(() => texts().filter(each => each === 'throws').length === 2)
+    await until('all have come', haveCome)
+    await until('one came again and again', () => offs > 2)
+    await until('what threw came again', () => texts().filter(each => each === 'throws').length === 2)
     t.ok(performance.now() - began >= 1_900, 'not at once')
     await stop()
     t.equal(texts().length, 300 + 2 + offs)
@@ -116,7 +112,7 @@ t.test('receipts by RabbitMQ', { skip }, async t => {
     const { texts, handle } = ledger(async () => {
       most = Math.max(most, ++now)
       // None is done before a hundred have arrived, since the speed depends on the machine.
-      await until(() => most >= 100)
+      await until('a hundred are in hand', () => most >= 100)
       await sleep(20)
       now--
       return 'done' as const
@@ -126,7 +122,7 @@ t.test('receipts by RabbitMQ', { skip }, async t => {
       server,
       Array.from({ length: 500 }, (_, i) => `m${i}`)
     )
-    await until(() => texts().length === 500)
+    await until('all are handled', () => texts().length === 500)
     await stop()
     t.equal(most, 100)
   })
@@ -140,14 +136,14 @@ t.test('receipts by RabbitMQ', { skip }, async t => {
       return 'done' as const
     })
     const { stop } = running(t, server.url(), handle)
-    await until(() => isThere(server))
+    await until('the queue is there', () => isThere(server))
     await publish(server, ['slow', 'hangs'])
-    await until(() => texts().length === 2)
+    await until('both are in hand', () => texts().length === 2)
     t.ok((await stop()) < 15_000)
     release()
     const next = ledger()
     const again = running(t, server.url(), next.handle)
-    await until(() => next.texts().length > 0)
+    await until('they come to the next one', () => next.texts().length > 0)
     await again.stop()
     t.same(next.texts(), ['hangs'])
   })
@@ -163,14 +159,16 @@ t.test('receipts by RabbitMQ', { skip }, async t => {
     const { stop, lines } = running(t, server.url(), handle)
     const bodies = Array.from({ length: 2_000 }, (_, i) => `k${i}`)
     await publish(server, bodies)
-    await until(() => texts().length > 300)
+    await until('some are handled', () => texts().length > 300)
     await server.server.kill()
     open()
     const before = new Set(texts()).size
     t.ok(before < 2_000, `${before} before the kill`)
     await sleep(1_500)
     await server.server.start()
-    await until(() => new Set(texts()).size === 2_000)
+    const back = stopwatch(t)
+    await until('all are handled after the restart', () => new Set(texts()).size === 2_000)
+    t.ok(back() < 30_000)
     await sleep(200)
     await stop()
     t.equal(await waiting(server), 0)
@@ -189,9 +187,11 @@ t.test('receipts by RabbitMQ', { skip }, async t => {
     const { stop, lines } = running(t, server.url(), handle)
     await sleep(1_000)
     await server.server.start()
+    const back = stopwatch(t)
     await publish(server, ['late'])
     // Messages that were acknowledged just before the kill may arrive again with it
-    await until(() => texts().includes('late'))
+    await until('it is handled once the broker is up', () => texts().includes('late'))
+    t.ok(back() < 20_000)
     t.ok((await stop()) < 15_000)
     t.match(
       lines,
@@ -210,11 +210,11 @@ t.test('receipts by RabbitMQ', { skip }, async t => {
     const { texts, handle } = ledger()
     const { stop, lines } = running(t, server.url(), handle)
     await publish(server, ['to a quorum'])
-    await until(() => texts().length === 1)
+    await until('it is handled', () => texts().length === 1)
     await server.as(connection => connection.queueDelete(queue))
-    await until(() => isThere(server))
+    await until('the queue is there again', () => isThere(server))
     await publish(server, ['to the new one'])
-    await until(() => texts().length === 2)
+    await until('it is handled again', () => texts().length === 2)
     t.match(
       lines,
       only(
@@ -238,12 +238,12 @@ t.test('receipts by RabbitMQ', { skip }, async t => {
     const first = running(t, server.url(), away.handle)
     await publish(server, ['a', 'b'])
     const tries = (text: string): number => away.texts().filter(each => each === text).length
-    await until(() => tries('a') >= 5 && tries('b') >= 5)
+    await until('both are tried again', () => tries('a') >= 5 && tries('b') >= 5)
     t.equal(await waiting(server), 0, 'both are kept here')
     await first.stop()
     const back = ledger()
     const second = running(t, server.url(), back.handle)
-    await until(() => back.texts().length === 2)
+    await until('both come to the next one', () => back.texts().length === 2)
     await second.stop()
     t.same(back.texts().toSorted(), ['a', 'b'], 'the stopped reader gave them back')
     t.equal(await waiting(server), 0)
@@ -252,7 +252,7 @@ t.test('receipts by RabbitMQ', { skip }, async t => {
 
   await t.test('a wrong password is said once, without it, and the end is at once', async t => {
     const { stop, lines } = running(t, server.url({ login: 'guest:wrong-one' }), ledger().handle)
-    await until(() => lines.length > 0)
+    await until('the trouble is told', () => lines.length > 0)
     await sleep(1_500)
     t.match(lines, [['receipts.unavailable', { reason: /^credentials/ }]])
     t.equal(lines.length, 1)
@@ -265,7 +265,7 @@ t.test('a broker at a denied address is not asked for receipts', async t => {
   const [port] = await freePorts(1)
   const denying = guard({ allow: [], embedded: false, deny: [] })
   const { lines, stop } = running(t, `amqp://127.0.0.1:${port}`, ledger().handle, denying)
-  await until(() => lines.length > 0)
+  await until('the trouble is told', () => lines.length > 0)
   t.match(lines, only(['receipts.unavailable', { reason: /^blocked_target/ }]))
   t.ok((await stop()) < 15_000)
 })
