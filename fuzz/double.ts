@@ -9,7 +9,7 @@ import type { Player, Reader } from './reader.ts'
 
 export interface DoubleReader<Input> {
   name: string
-  /** The compiled module of the subject, and its options; it plays a Played. */
+  /** The compiled module of the subject, and its options; its inputs are Played. */
   module: URL
   options: unknown
   inputs: fc.Arbitrary<Input>
@@ -22,7 +22,7 @@ export interface DoubleReader<Input> {
   isAlone(input: Input): boolean
 }
 
-/** A sound conversation is played again with more time: on a busy machine the usual time can pass without an answer. */
+/** On a busy machine the usual time can pass without an answer: a sound conversation is played again with more. */
 const patiences = [1, 4, 16, 64, 256]
 
 export function doubleReader<Input>(options: DoubleReader<Input>): Reader {

@@ -1,4 +1,5 @@
 // The channels of ALARM_CHANNELS and ALARM_CHANNEL_<NAME>: their kind, their address and the alarms that each gets.
+import { unreadableUrl } from '../runtime/errors.ts'
 import { alarmKinds, type AlarmKind, type AlarmRule } from '../domain/types.ts'
 
 const channelKinds = [
@@ -133,15 +134,14 @@ function parseRule(options: Record<string, unknown>): AlarmRule | string {
 type ChannelAddress = Pick<ChannelConfig, 'kind' | 'url' | 'user' | 'secret'>
 
 function parseUrl(given: unknown, secret: string | undefined): ChannelAddress | string {
-  if (typeof given !== 'string') return 'must have a URL as its url'
+  if (typeof given !== 'string') return 'must have the member url, a URL in quotes'
   const [, prefix, rest = given] = /^([a-z]+)\+(https?:.*)$/s.exec(given) ?? []
   if (prefix !== undefined && !channelKinds.some(kind => kind === prefix && kind !== 'mail'))
     return `begins with an unknown kind: the kinds are ${channelKinds.join(', ')}`
   if (!/^\s*(https?|smtps?):\/\//i.test(rest)) return 'must start with https://, http://, smtp:// or smtps://'
-  if (!URL.canParse(rest))
-    return 'cannot be read as a URL: the port is a number up to 65535, and in a password / is %2F, # is %23 and ? is %3F'
+  const isMail = /^\s*smtp/i.test(rest)
+  if (!URL.canParse(rest)) return unreadableUrl(isMail ? mailExample : 'https://:secret@host/path')
   const url = new URL(rest)
-  const isMail = /^smtps?:$/.test(url.protocol)
   let user: string, password: string
   try {
     user = decodeURIComponent(url.username)

@@ -4,6 +4,7 @@ import { durationMs } from '../handler/define.ts'
 import { commandLine } from '../runtime/package.ts'
 import type { TaskView } from '../db/views.ts'
 import { readDemoKey } from '../demo/key.ts'
+import { isTransient } from '../producer/call.ts'
 import { environment } from '../service/config.ts'
 import { counted, readKey, readUrl, UsageError } from './arguments.ts'
 import { openClient, type ApiClient } from './client.ts'
@@ -71,7 +72,7 @@ class CallError extends UsageError {
   readonly problem: object | undefined
   constructor(text: string, status?: number, problem?: object) {
     super(text)
-    this.isTransient = status === undefined || [408, 429].includes(status) || status >= 500
+    this.isTransient = isTransient({ status })
     this.problem = problem
   }
 }

@@ -9,7 +9,8 @@ interface EarlierAttempts {
 }
 
 /**
- * The attempts of a delivery before `attempt`. Those of earlier rounds count only if the last round ended FAILED and stayed so: `repeat` of a HANDLED delivery is a wish to send it again.
+ * The attempts of a delivery before `attempt`. Those of earlier rounds count only if the last round ended FAILED and stayed so:
+ * `repeat` of a HANDLED delivery is a wish to send it again.
  */
 export async function findEarlierAttempts(
   sql: Sql,

@@ -26,7 +26,8 @@ export interface Rule {
 
 /**
  * Every change of a delivery's state is one of these moves. `applyMoves` (db/transitions.ts, with narrow versions in sends.ts and
- * receipts.ts) writes them, except `claim` (db/deliveries.ts, and db/new-deliveries.ts at the accept), and `promote` and `unblock` of an orderingKey (the function `promote` in SQL).
+ * receipts.ts) writes them, except `claim` (db/deliveries.ts, and db/new-deliveries.ts at the accept), and `promote` and `unblock` of
+ * an orderingKey (the function `promote` in SQL).
  * The guard in SQL is the move's `from` and the attempt number: a late writer changes 0 rows.
  */
 export const moves = {

@@ -92,8 +92,8 @@ function mayRetry(err: AckboxError, isRepeatable: boolean): boolean {
 }
 
 /** True: the same request may succeed later. */
-export const isTransient = (err: AckboxError): boolean =>
-  err.status === undefined || err.status >= 500 || [408, 425, 429].includes(err.status)
+export const isTransient = ({ status }: { status?: number | undefined }): boolean =>
+  status === undefined || status >= 500 || [408, 425, 429].includes(status)
 
 /** The pause before the next try, after this number of failed tries. */
 export const pauseMs = (err: AckboxError, tries: number): number =>

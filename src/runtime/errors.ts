@@ -220,3 +220,7 @@ export const withoutAngles = (message: string): string =>
     .replaceAll('>=', '≥ ')
     .replaceAll(' to be <', ' to be less than ')
     .replaceAll(' to be >', ' to be more than ')
+
+/** For a URL that begins well and cannot be read. The text does not repeat the URL: it may hold a password. */
+export const unreadableUrl = (example: string): string =>
+  `cannot be read as a URL: a right one is like ${example}; the port is a number up to 65535, and in a password @ is %40, / is %2F, # is %23 and ? is %3F`

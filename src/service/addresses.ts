@@ -1,10 +1,10 @@
 // The forms of addresses in the settings.
 import { z } from 'zod'
 import { hostUrls } from '../db/hosts.ts'
+import { unreadableUrl } from '../runtime/errors.ts'
 
-const rest = 'the port is a number up to 65535, and in a password / is %2F, # is %23 and ? is %3F'
-const formOf = (protocol: string | undefined): string =>
-  `${protocol === 'postgres:' ? 'postgres://user:password@host:5432/database' : 'http://host:8080/path'}; ${rest}`
+const exampleOf = (protocol: string | undefined): string =>
+  protocol === 'postgres:' ? 'postgres://user:password@host:5432/database' : 'http://host:8080/path'
 
 /** Two checks, since a text that does start so would otherwise be told to. No message repeats the URL: it may hold a password. */
 const readable = (text: z.ZodString, protocols: string[], urlsOf: (text: string) => string[]) =>
@@ -14,7 +14,7 @@ const readable = (text: z.ZodString, protocols: string[], urlsOf: (text: string)
       abort: true
     })
     .refine(given => urlsOf(given).every(url => URL.canParse(url)), {
-      error: `cannot be read as a URL: a right one is like ${formOf(protocols[0])}`
+      error: unreadableUrl(exampleOf(protocols[0]))
     })
 
 /** `URL` leaves a line break or a tab out in silence, but a header or a request line cannot hold it. */

@@ -1,4 +1,5 @@
 import { isIP, type LookupFunction } from 'node:net'
+import { unreadableUrl } from '../runtime/errors.ts'
 import type { Guard } from './egress/guard.ts'
 import { failure, Failure } from './failure.ts'
 
@@ -67,7 +68,7 @@ export function parseBroker(name: string, text: string): Broker | string {
   const { port } = schemes[scheme]
   const hosts = authority.split(',').map(each => hostOf(each, port))
   if (!hosts.every(each => each !== undefined))
-    return `cannot be read as a URL: a right one is like ${scheme}://user:password@host:${port},host:${port}; in a password @ is %40, / is %2F, # is %23 and ? is %3F`
+    return unreadableUrl(`${scheme}://user:password@host:${port},host:${port}`)
   const mechanism = mechanismOf(scheme, query)
   if (!mechanism)
     return transportOf(scheme) === 'kafka'
