@@ -51,6 +51,7 @@ serve(
     const size = batch ?? 1
     const end = now() + seconds * 1000
     let refused = 0
+    const refusals = new Map<number, number>()
     const post = async (over: ReturnType<typeof connection>, index: number) => {
       const messageCode = messageCodes[index % messageCodes.length]
       const number = first + index
@@ -58,8 +59,10 @@ serve(
       const status = await (batch === undefined
         ? over.post('/tasks', bodyOf(`${run}-${number}`, number, messageCode, keys))
         : over.post('/tasks/batch', batchOf(run, number, first + past)))
-      if (status < 200 || status > 299) refused += past - index
-      else accepts.fill(now(), index, past)
+      if (status < 200 || status > 299) {
+        refused += past - index
+        refusals.set(status, (refusals.get(status) ?? 0) + 1)
+      } else accepts.fill(now(), index, past)
     }
 
     if (rate === undefined) {
@@ -87,6 +90,8 @@ serve(
       await Promise.all(answers)
     }
     for (const one of connections) one.close()
+    for (const [status, times] of refusals)
+      console.error(`  answered ${status || 'by an end of the connection'}, ${times} times`)
     return { starts, accepts, refused }
   }
 )
