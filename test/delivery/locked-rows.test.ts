@@ -156,7 +156,7 @@ t.test(
 
 t.test('a locked outbox or table of deliveries does not mean that the database is away', async t => {
   const { url } = await testDb(t)
-  const sql = openDb(url, { max: 8, statementTimeoutMs: 500 })
+  const sql = openDb(url, { max: 8, statementTimeoutMs: 2_000 })
   t.teardown(() => sql.end())
   const { acceptRows, accept, queue, quiet, around, logged } = await setup(t, { sql, hasWorker: false })
   queue.mode = 'hold'

@@ -57,7 +57,7 @@ const refused = (dataDir: string, times: number): Promise<void> =>
 
 t.test('a recovery takes as long as it takes: a start waits for it, beyond its own limit', async t => {
   const { dataDir, data, settings } = await recovering(t)
-  const startMs = 1_000
+  const startMs = 3_000
   let isReady = false
   const starting = runPostmaster({ dataDir, startMs, settings }).then(second => {
     isReady = true
@@ -66,7 +66,7 @@ t.test('a recovery takes as long as it takes: a start waits for it, beyond its o
   starting.catch(() => {})
   await refused(dataDir, 1)
   // Beyond its limit. Nothing makes it ready before it is promoted.
-  await new Promise(resolve => setTimeout(resolve, 2 * startMs))
+  await new Promise(resolve => setTimeout(resolve, startMs + 500))
   t.notOk(isReady)
   fs.writeFileSync(path.join(data, 'promote'), '')
   const { pid } = findRunning(data) ?? { pid: 0 }
@@ -79,7 +79,7 @@ t.test('a recovery takes as long as it takes: a start waits for it, beyond its o
 
 t.test('a recovery that ends without a server is an error, and no second one begins', async t => {
   const { dataDir, data, settings } = await recovering(t)
-  const starting = runPostmaster({ dataDir, startMs: 500, settings })
+  const starting = runPostmaster({ dataDir, settings })
   starting.catch(() => {})
   // The start asks again only after it has read the first refusal.
   await refused(dataDir, 2)

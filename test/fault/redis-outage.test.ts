@@ -47,18 +47,19 @@ t.test(
     const service = await start(t, { ...on.env, REDIS_URL: `redis://127.0.0.1:${hole.port}` })
     const tasks: string[] = []
     await p99(service.url, tasks)
-    const normal = Math.min(await p99(service.url, tasks), await p99(service.url, tasks))
     for (const [name, begin, heal] of [
       ['a black hole', () => hole.swallow(), () => hole.heal()],
       ['dead', () => redis.kill(), () => redis.start()]
     ] as const) {
-      await begin()
-      // A busy machine may delay one round; a service that waits for Redis is late in each of them.
-      let best = Infinity
-      for (let tries = 0; tries < 10 && best > normal + 250; tries++)
-        best = Math.min(best, await p99(service.url, tasks))
+      // A machine may become busy in one round; a service that waits for Redis is late in each of them.
+      let [normal, best] = [0, Infinity]
+      for (let tries = 0; tries < 5 && best > normal + 250; tries++) {
+        normal = Math.min(await p99(service.url, tasks), await p99(service.url, tasks))
+        await begin()
+        best = Math.min(await p99(service.url, tasks), await p99(service.url, tasks))
+        await heal()
+      }
       t.ok(best <= normal + 250, `${name}: p99 ${best.toFixed(0)} ms, ${normal.toFixed(0)} before`)
-      await heal()
     }
     const ends = await eachOf(tasks, taskNo => statusAtLast(service.url, taskNo))
     t.same(new Set(ends), new Set(['HANDLED']))

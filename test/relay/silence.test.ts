@@ -18,7 +18,7 @@ for (const kind of kinds) {
     const far = new URL(from.url)
     const hole = await blackHole(t, { host: far.hostname, port: Number(far.port) })
     far.port = String(hole.port)
-    const source = await (kind === 'postgres' ? postgresSource : mysqlSource)(far.href, 2, 1_000)
+    const source = await (kind === 'postgres' ? postgresSource : mysqlSource)(far.href, 2, 3_000)
     t.teardown(() => source.close())
     const lost = source.postShare('unkeyed', 10, async rows => {
       t.equal(rows.length, 1)
@@ -29,7 +29,7 @@ for (const kind of kinds) {
     await t.rejects(source.shards(), 'a new connection is given up too')
     hole.heal()
     // Ackbox may take its time: only the database's silence counts.
-    const slow = new Promise(resolve => setTimeout(resolve, 1_500))
+    const slow = new Promise(resolve => setTimeout(resolve, 4_000))
     const done = await source.postShare('unkeyed', 10, async () => {
       await slow
       return [{ kind: 'accepted', isNew: true }]
@@ -65,13 +65,13 @@ for (const kind of kinds) {
     const from = await producer(t, kind)
     if (!from) return
     await from.run(insert([['back', 'test.plain', '{}']]))
-    const source = await (kind === 'postgres' ? postgresSource : mysqlSource)(from.url, 2, 500)
+    const source = await (kind === 'postgres' ? postgresSource : mysqlSource)(from.url, 2, 2_000)
     t.teardown(() => source.close())
     await source.postShare('unkeyed', 10, async () => [{ kind: 'rejected', problem: '{}' }])
     let moving = Promise.resolve(0)
     await from.open('delete from ackbox_outbox_rejected', async () => {
       moving = source.retryRejected()
-      await new Promise(resolve => setTimeout(resolve, 1_500)) // longer than the silence
+      await new Promise(resolve => setTimeout(resolve, 3_000)) // longer than the silence
     })
     t.equal(await moving, 1)
   })

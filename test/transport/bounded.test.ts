@@ -25,24 +25,49 @@ const trickling = (socket: Socket): void => {
   const timer = setInterval(() => socket.write('x'), 20)
   socket.on('close', () => clearInterval(timer))
 }
-/** The outcome that each must bring about, and those of attempts that waited too long for their turn in this busy process. */
-const worlds: [name: string, behave: Behave, deadlineMs: number, outcome: string, late: string[]][] = [
+/** The limits of time that no world below may need. */
+const neverMs = 60_000
+/** `late`: the outcomes of attempts that waited too long for their turn in this busy process. */
+const worlds: {
+  name: string
+  behave: Behave
+  limits: { timeoutMs: number; connectMs: number }
+  byMs: number
+  outcome: string
+  late: string[]
+}[] = [
   // It ends by its bytes, long before the deadline.
-  ['endless', endless, 60_000, 'delivered answer_too_long', []],
-  [
-    'trickling',
-    trickling,
-    timeoutMs + bodyMs,
-    'delivered timeout',
-    ['failed timeout', 'failed connect_timeout']
-  ],
-  ['hanging', () => {}, timeoutMs + bodyMs, 'failed timeout', ['failed connect_timeout']]
+  {
+    name: 'endless',
+    behave: endless,
+    limits: { timeoutMs: neverMs, connectMs: neverMs },
+    byMs: neverMs,
+    outcome: 'delivered answer_too_long',
+    late: []
+  },
+  // It ends by the deadline of a body.
+  {
+    name: 'trickling',
+    behave: trickling,
+    limits: { timeoutMs: neverMs, connectMs: neverMs },
+    byMs: timeoutMs + bodyMs,
+    outcome: 'delivered timeout',
+    late: []
+  },
+  {
+    name: 'hanging',
+    behave: () => {},
+    limits: { timeoutMs: timeoutMs + bodyMs, connectMs: 300 },
+    byMs: timeoutMs + bodyMs,
+    outcome: 'failed timeout',
+    late: ['failed connect_timeout']
+  }
 ]
 
-for (const [name, behave, deadlineMs, outcome, late] of worlds) {
+for (const { name, behave, limits, byMs, outcome, late } of worlds) {
   t.test(`I45: ${attempts} attempts at once at a downstream that is ${name} stay within bounds`, async t => {
     const server = await rawServer(t, behave)
-    const http = open(t)
+    const http = open(t, { bodyMs: name === 'endless' ? neverMs : bodyMs, connectMs: limits.connectMs })
     let most = 0
     const watch = setInterval(() => {
       most = Math.max(most, server.open.size)
@@ -52,7 +77,7 @@ for (const [name, behave, deadlineMs, outcome, late] of worlds) {
     const started = stopwatch(t)
     const outcomes = await Promise.all(
       Array.from({ length: attempts }, () =>
-        http.send({ url: server.url, body: '{}' }, sendContext({ timeoutMs: deadlineMs }))
+        http.send({ url: server.url, body: '{}' }, sendContext({ timeoutMs: limits.timeoutMs }))
       )
     )
     const took = started()
@@ -66,7 +91,7 @@ for (const [name, behave, deadlineMs, outcome, late] of worlds) {
     )
     const longest = Math.max(...outcomes.map(one => ('answer' in one ? (one.answer?.length ?? 0) : 0)))
     t.ok(name === 'endless' ? longest === 16_384 : longest <= 16_384, `${longest} bytes are kept`)
-    t.ok(took < deadlineMs + 1_000, `ended by deadline and a second: ${Math.round(took)} ms`)
+    t.ok(took < byMs + 1_000, `ended by deadline and a second: ${Math.round(took)} ms`)
     t.ok(most > 0 && most <= attempts, `${most} sockets`)
     // The downstream runs in this process too: its buffered writes count as ours.
     t.ok(grown < attempts * 262_144, `${Math.round(grown / 1_048_576)} MiB`)

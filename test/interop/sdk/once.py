@@ -61,7 +61,7 @@ class SlowToClose:
         return getattr(self.connection, name)
 
     def close(self):
-        time.sleep(2)
+        time.sleep(10)
         self.connection.close()
 
 
@@ -77,7 +77,7 @@ def changed(cursor, body):
     raise RuntimeError(1020, "Record has changed since last read in table 'points'")
 
 
-for work, opening, deadline_s in (ended, connect, 60), (deadlocked, connect, 60), (changed, connect, 60), (fail, SlowToClose, 1):
+for work, opening, deadline_s in (ended, connect, 60), (deadlocked, connect, 60), (changed, connect, 60), (fail, SlowToClose, 5):
     failing = Receiver(opening, DIALECT, "points", [given["secret"]], "http://127.0.0.1:1", deadline_s=deadline_s)
     print(failing.answer(headers, body, work)[0])
 
