@@ -51,17 +51,22 @@ export function bodyRoom(deps: Pick<ApiDeps, 'auth'>) {
 }
 
 const resolutionMs = 10
+const lookMs = 1_000
 
 /** Whether the event loop is so late that requests should be refused. It opens no file, so its timer cannot fail. */
 export function loopWatch(mostMs: number) {
   const delays = monitorEventLoopDelay({ resolution: resolutionMs })
   delays.enable()
   let isLate = false
+  let lookedAt = performance.now()
   const timer = setInterval(() => {
-    // NaN means no sample: the loop stood still all the time, so it is late too.
-    isLate = !(delays.mean / 1e6 - resolutionMs <= mostMs)
+    const now = performance.now()
+    // Without a sample the loop stood still since the last look, as in the first second of a start on a slow machine.
+    const delayMs = delays.count > 0 ? delays.mean / 1e6 - resolutionMs : now - lookedAt - lookMs
+    isLate = delayMs > mostMs
+    lookedAt = now
     delays.reset()
-  }, 1_000).unref()
+  }, lookMs).unref()
   return {
     isLate: () => isLate,
     stop(): void {

@@ -1,6 +1,7 @@
 import { once } from 'node:events'
 import { connect } from 'node:net'
 import t, { type Test } from 'tap'
+import { loopWatch } from '../../src/api/overload.ts'
 import { only } from '../support/only.ts'
 import { taskRequest } from '../support/task-request.ts'
 import { setup } from '../support/setup.ts'
@@ -161,4 +162,16 @@ t.test('bodies that are still being read have room together, and one key at most
   t.equal(tooLong?.status, 413, 'what is too long at any time is no matter of room')
   for (const socket of sockets) socket.destroy()
   await until('their room is free again', async () => (await post(one)) === 201)
+})
+
+t.test('a loop is late by its mean delay; one that stood still from the start, by that time', async t => {
+  const one = loopWatch(60_000)
+  const late = loopWatch(100)
+  t.teardown(one.stop)
+  t.teardown(late.stop)
+  for (const end = performance.now() + 1_200; performance.now() < end;);
+  await new Promise(resolve => setImmediate(resolve)) // the timers of both have fired
+  t.notOk(one.isLate(), 'shorter than its limit')
+  t.ok(late.isLate())
+  await until('it is in time again', () => !late.isLate())
 })
