@@ -1,10 +1,11 @@
-// npm start and npm run dev: compiles, then runs the command in this same process. npm signals only the process that it started.
+// npm start, npm run demo and the like: compiles, then runs the command in this same process. npm signals only the process that it started.
 import { spawn } from 'node:child_process'
 import { rmSync } from 'node:fs'
 import { fileURLToPath } from 'node:url'
 
 const parent = process.ppid
-console.error('Compiling. The first time takes about a minute.')
+// Without a change it takes seconds.
+const told = setTimeout(() => console.error('Compiling. The first time takes about a minute.'), 3_000)
 // A process group of its own: one signal ends npm, its shells and the compiler.
 const build = spawn('npm', ['run', '-s', 'build'], { detached: true, stdio: ['ignore', 2, 2] })
 let stopped
@@ -21,6 +22,7 @@ const watch = setInterval(() => {
 }, 500)
 const code = await new Promise((resolve, reject) => build.once('error', reject).once('exit', resolve))
 clearInterval(watch)
+clearTimeout(told)
 for (const signal of signals) process.off(signal, stop)
 
 if (stopped) {

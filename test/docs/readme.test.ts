@@ -66,7 +66,9 @@ async function obey(t: Test, command: string, { env, places }: Around): Promise<
   if (npm) {
     const script = scripts[verb]
     if (!t.ok(script, `npm knows ${verb}`) || !quick.has(verb)) return
-    const file = /(dist\/\S+(?: \w+)?)$/.exec(script ?? '')?.[1] ?? ''
+    // What the script runs after the build.
+    const line = script?.replace('exec node build-and-run.mjs', 'dist/src/cli/ackbox.js') ?? ''
+    const file = /(dist\/\S+(?: \w+)?)$/.exec(line)?.[1] ?? ''
     const more = (shorter[verb] ?? []).join(' ')
     const said = await run('bash', ['-c', `${process.execPath} ${file} ${rest} ${more}`], env)
     t.equal(said.code, 0, `${command} works\n${said.code === 0 ? '' : said.output}`)
