@@ -45,7 +45,7 @@ import { Problem, Unavailable } from '../runtime/errors.ts'
 export async function buildApp(
   deps: ApiDeps,
   more?: (app: App) => void,
-  limits: Partial<ConnectionLimits> = {}
+  limits: Partial<AppLimits> = {}
 ): Promise<App> {
   const limit = keyLimit(deps.keyPerSecond)
   const app = bareApp(deps, limit, limits)
@@ -84,8 +84,15 @@ export async function buildHealthApp(deps: ApiDeps): Promise<App> {
   return app
 }
 
+/** `loopDelayMs`: beyond this mean delay of the event loop, requests are refused. */
+export type AppLimits = ConnectionLimits & { loopDelayMs: number }
+
 /** Request checks, errors and limits, without a route. */
-function bareApp(deps: ApiDeps, limit: KeyLimit, limits: Partial<ConnectionLimits>): App {
+function bareApp(
+  deps: ApiDeps,
+  limit: KeyLimit,
+  { loopDelayMs = 2_000, ...limits }: Partial<AppLimits>
+): App {
   const known = paths()
   const keyed = doorkeeper(deps, limit)
   const trusted = deps.trustProxy
@@ -116,7 +123,7 @@ function bareApp(deps: ApiDeps, limit: KeyLimit, limits: Partial<ConnectionLimit
   app.decorateRequest('caller', null)
   // Health checks must get the true state even if the process is slow or full.
   const watched = new Set<string | undefined>(['/healthz', '/readyz', '/metrics'])
-  const loop = loopWatch(2_000)
+  const loop = loopWatch(loopDelayMs)
   app.addHook('onRequest', ({ raw, routeOptions }, reply, done) => {
     connections.begin(raw, reply.raw, isSpare => {
       if (isSpare) void reply.header('connection', 'close')

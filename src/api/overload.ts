@@ -58,12 +58,13 @@ export function loopWatch(mostMs: number) {
   const delays = monitorEventLoopDelay({ resolution: resolutionMs })
   delays.enable()
   let isLate = false
-  let lookedAt = performance.now()
+  let lookedAt: number | undefined
   const timer = setInterval(() => {
     const now = performance.now()
-    // Without a sample the loop stood still since the last look, as in the first second of a start on a slow machine.
-    const delayMs = delays.count > 0 ? delays.mean / 1e6 - resolutionMs : now - lookedAt - lookMs
-    isLate = delayMs > mostMs
+    // Without a sample the loop stood still since the last look.
+    const delayMs = delays.count > 0 ? delays.mean / 1e6 - resolutionMs : now - (lookedAt ?? now) - lookMs
+    // What loads while a process starts makes no request wait.
+    isLate = lookedAt !== undefined && delayMs > mostMs
     lookedAt = now
     delays.reset()
   }, lookMs).unref()

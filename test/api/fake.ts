@@ -404,7 +404,8 @@ export async function api(
 > {
   const fake = fakeService()
   Object.assign(fake.deps, change)
-  const app = await buildApp(fake.deps, undefined, limits)
+  // A busy machine must not be told from a full process: only test/api/overload is about that.
+  const app = await buildApp(fake.deps, undefined, { loopDelayMs: 600_000, ...limits })
   t.teardown(() => app.close())
   t.teardown(() => {
     if (fake.bugs.length > 0) throw new Error('the API met a bug of ours', { cause: fake.bugs })
