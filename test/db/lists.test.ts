@@ -5,7 +5,7 @@ import type { TaskFilter } from '../../src/db/search.ts'
 import type { Sql } from '../../src/db/pool.ts'
 import type { Reads } from '../../src/db/reads.ts'
 import { uuidv7 } from '../../src/domain/ids.ts'
-import { cannotCountReads, manyRows, testDb } from '../support/postgres.ts'
+import { cannotCountReads, testDb } from '../support/postgres.ts'
 
 type Ending = 'SENDING' | 'HANDLED' | 'FAILED' | 'DELETED'
 
@@ -126,7 +126,7 @@ t.test('an alarm is listed by when it was raised, and one kind does not hide the
 
 const skip = await cannotCountReads()
 t.test('three FAILED tasks among 20,000 are found without reading the others', { skip }, async t => {
-  const { sql, reads } = await testDb(t, manyRows)
+  const { sql, reads } = await testDb(t)
   await sql`
     with made as (
       insert into task (id, task_no, message_code, scene_type, message_body, content_hash, deliver_start_time, state, created_by)

@@ -2,12 +2,12 @@
 import t from 'tap'
 import { countDownstreams, listDeliveries, listTasks } from '../../src/db/lists.ts'
 import { only } from '../support/only.ts'
-import { cannotCountReads, manyRows, testDb } from '../support/postgres.ts'
+import { cannotCountReads, testDb } from '../support/postgres.ts'
 
 const window = { messageCodes: null, from: new Date(0), limit: 50 }
 
 t.test('lists of a long table look at 20,000 rows at most, and say where to go on', async t => {
-  const { sql, reads } = await testDb(t, manyRows)
+  const { sql, reads } = await testDb(t)
   await sql.unsafe(`
     insert into task (id, task_no, message_code, scene_type, message_body, content_hash, state, created_by)
     select (lpad(to_hex(1700000000000 + n * 80), 12, '0') || '7000800000000000' || lpad(to_hex(n % 16), 4, '0'))::uuid,
@@ -86,7 +86,7 @@ t.test('lists of a long table look at 20,000 rows at most, and say where to go o
 })
 
 t.test('counts beyond 10,000 are not counted; what is in flight is seen behind any backlog', async t => {
-  const { sql, reads } = await testDb(t, manyRows)
+  const { sql, reads } = await testDb(t)
   await sql.unsafe(`
     insert into delivery (task_id, downstream, status, phase, next_action_at, attempt, tries_left, needs_receipt, reason)
     select gen_random_uuid(), 'warehouse', s, p, c, 1, 9, false, r

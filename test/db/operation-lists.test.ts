@@ -1,10 +1,10 @@
 import t from 'tap'
 import { countOutcomes } from '../../src/db/operation-lists.ts'
 import { uuidv7 } from '../../src/domain/ids.ts'
-import { manyRows, testDb } from '../support/postgres.ts'
+import { testDb } from '../support/postgres.ts'
 
 t.test('how a bulk redelivery stands is counted of all that it took, not of the first 10,000', async t => {
-  const { sql, reads } = await testDb(t, manyRows)
+  const { sql, reads } = await testDb(t)
   const id = uuidv7()
   const task = (n: string) =>
     sql`('00000000-0000-7000-8000-' || lpad(to_hex(${sql.unsafe(n)}), 12, '0'))::uuid`

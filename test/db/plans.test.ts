@@ -17,7 +17,7 @@ import { insertFromOutbox, insertTasks } from '../../src/db/tasks.ts'
 import { lowestUuid, uuidv7 } from '../../src/domain/ids.ts'
 import { newDelivery, newTask } from '../support/new-task.ts'
 import { capture, explain, type Node, type Statement } from '../support/plan.ts'
-import { postgresVersion, testDb } from '../support/postgres.ts'
+import { patientMs, postgresVersion, testDb } from '../support/postgres.ts'
 import { tried } from '../support/rows.ts'
 
 interface Known {
@@ -282,7 +282,7 @@ const known: Known = {
 async function tables(t: Test): Promise<Sql> {
   const { url } = await testDb(t, { max: 1 })
   // One connection, opened as the service opens it: PostgreSQL keeps plans per connection.
-  const sql = openDb(url, { max: 1 })
+  const sql = openDb(url, { max: 1, statementTimeoutMs: patientMs })
   t.teardown(() => sql.end())
   const partitions = (await listPartitions(sql)).map(({ name }) => name)
   for (const table of ['task', 'delivery', 'alarm', 'outbox', 'dependency', ...partitions]) {

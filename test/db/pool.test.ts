@@ -22,7 +22,9 @@ t.test('a server that cannot keep the promise is refused with what to do', async
 })
 
 t.test('the hot pool commits synchronously and plans for young tables, whatever the server says', async t => {
-  const { sql } = await testDb(t)
+  const { url } = await testDb(t)
+  const sql = openDb(url, { max: 1 })
+  t.teardown(() => sql.end())
   const [row] = await sql`
     select current_setting('synchronous_commit') as sync, current_setting('enable_seqscan') as seqscan,
            current_setting('jit') as jit, current_setting('statement_timeout') as timeout,

@@ -9,7 +9,7 @@ import { failed } from '../support/scripted.ts'
 import { taskRequest } from '../support/task-request.ts'
 import { intercepted, throughBlackHole } from '../support/away.ts'
 import { setup } from '../support/setup.ts'
-import { manyRows, testDb } from '../support/postgres.ts'
+import { testDb } from '../support/postgres.ts'
 import { stopwatch } from '../support/stopwatch.ts'
 
 t.test('what fails is tried again after its backoff and not before, until it works', async t => {
@@ -368,10 +368,7 @@ t.test('a backlog that is paused is no reason to look without end', async t => {
 })
 
 t.test('behind more due deliveries than one look reads, an expired one is found', async t => {
-  const { post, dispatching, delivery, around, sql } = await setup(t, {
-    sql: (await testDb(t, { max: 8, ...manyRows })).sql,
-    sweepMs: 20
-  })
+  const { post, dispatching, delivery, around, sql } = await setup(t, { sweepMs: 20 })
   await pause(sql, 'warehouse', { name: 'test' })
   await around.refresh()
   await sql`
@@ -388,7 +385,7 @@ t.test('behind more due deliveries than one look reads, an expired one is found'
 })
 
 t.test('a burst of one downstream keeps no other waiting for a decision', async t => {
-  const { sql: whole } = await testDb(t, { max: 8, ...manyRows })
+  const { sql: whole } = await testDb(t, { max: 8 })
   const looks: string[] = []
   const pool = intercepted(whole, (text, values) => {
     if (text.includes('o (downstream, after, place)'))

@@ -32,16 +32,13 @@ const lock = 77_001
 let server: Promise<Postmaster> | undefined
 let made = 0
 
-/** The time of a statement that writes ten thousands of rows, on a busy machine. */
-export const manyRows = { statementTimeoutMs: 300_000 }
+/** On a busy machine, a statement that writes ten thousands of rows takes longer than the limit of the service. */
+export const patientMs = 300_000
 
 /** A migrated database for this test only, dropped when the test is over. */
-export async function testDb(
-  t: Test,
-  { max = 4, ...more }: { max?: number; statementTimeoutMs?: number } = {}
-): Promise<TestDb> {
+export async function testDb(t: Test, { max = 4 }: { max?: number } = {}): Promise<TestDb> {
   const url = await emptyDb(t, await template())
-  const sql = openDb(url, { max, applicationName: 'ackbox test', ...more })
+  const sql = openDb(url, { max, applicationName: 'ackbox test', statementTimeoutMs: patientMs })
   t.teardown(() => sql.end({ timeout: 5 }))
   return { url, sql, reads: readsOf(t, sql) }
 }
