@@ -4,7 +4,7 @@ import { availableParallelism } from 'node:os'
 /** NaN stays NaN, which JSON writes as null. */
 export const round = (value: number, digits = 0): number => Number(value.toFixed(digits))
 
-/** The exit code if tasks were refused (429, 503) but none was lost: the service said so, and the numbers are worth nothing. */
+/** The exit code if tasks were refused but none was lost: the numbers are worth nothing. */
 export const refusedExitCode = 3
 
 /** Prints the line of a result. Lost or refused tasks fail the benchmark: it returns false. */

@@ -84,8 +84,10 @@ export async function buildHealthApp(deps: ApiDeps): Promise<App> {
   return app
 }
 
-/** `loopDelayMs`: beyond this mean delay of the event loop, requests are refused. */
-export type AppLimits = ConnectionLimits & { loopDelayMs: number }
+export type AppLimits = ConnectionLimits & {
+  /** Beyond this mean delay of the event loop, requests are refused. */
+  loopDelayMs: number
+}
 
 /** Request checks, errors and limits, without a route. */
 function bareApp(
