@@ -67,6 +67,8 @@ export function openCluster(
   let away = false
   let unreachable = false
   let seenAt = -Infinity
+  /** When the newest look began whose result is used. */
+  let newestAt = -Infinity
   /** The database's time minus that of the monotonic clock, ms: a step of this machine's clock changes nothing. */
   let offsetMs = Date.now() - performance.now()
   let dependents = false
@@ -108,6 +110,9 @@ export function openCluster(
     async refresh() {
       const beganAt = performance.now()
       const seen = await marks.look(from => readCluster(sql, downstreams, node, from))
+      // A later look has ended before this one, for example that of a pause.
+      if (beganAt < newestAt) return
+      newestAt = beganAt
       // A read-only database accepts no task and no receipt.
       away = seen.readOnly
       unreachable = false

@@ -2,6 +2,7 @@ import t from 'tap'
 import { writeNode, removeNode, readCluster, pause, resume } from '../../src/db/cluster.ts'
 import type { State } from '../../src/domain/transitions.ts'
 import { openCluster } from '../../src/delivery/cluster.ts'
+import { intercepted } from '../support/away.ts'
 import { only } from '../support/only.ts'
 import { testDb } from '../support/postgres.ts'
 import { standing } from '../support/rows.ts'
@@ -98,5 +99,34 @@ t.test(
     t.ok(Math.abs((due.get('warehouse') ?? 0) - 60_000) < 5_000)
     t.equal(due.get('points'), 0)
     t.same(live, [{ workers: 1, dispatchers: 0 }])
+  }
+)
+
+t.test(
+  'a look that ends after a later one changes nothing: a pause would be forgotten until the next look',
+  async t => {
+    const { sql } = await testDb(t)
+    let answer = () => {}
+    const held = new Promise<void>(resolve => (answer = resolve))
+    let looks = 0
+    // The answer to the first look is late.
+    const slow = intercepted(sql, (text, _, run) => {
+      if (!text.includes('from downstream') || looks++ > 0) return undefined
+      return run().then(rows => held.then(() => rows))
+    })
+    const cluster = openCluster(
+      slow,
+      ['warehouse'],
+      () => {},
+      () => {}
+    )
+    const first = cluster.refresh()
+    await pause(sql, 'warehouse', { name: 'ann' })
+    await cluster.refresh()
+    t.ok(cluster.isPaused('warehouse'))
+    answer()
+    await first
+    t.equal(looks, 2)
+    t.ok(cluster.isPaused('warehouse'))
   }
 )
