@@ -6,6 +6,7 @@ import { intercepted } from '../support/away.ts'
 import { only } from '../support/only.ts'
 import { testDb } from '../support/postgres.ts'
 import { standing } from '../support/rows.ts'
+import { until } from '../support/until.ts'
 import type { DeliveryState } from '../support/model.ts'
 
 const at = (state: State): DeliveryState => ({ state, attempt: 1, triesLeft: 3, lost: 0, roundFrom: 1 })
@@ -106,13 +107,20 @@ t.test(
   'a look that ends after a later one changes nothing: a pause would be forgotten until the next look',
   async t => {
     const { sql } = await testDb(t)
-    let answer = () => {}
-    const held = new Promise<void>(resolve => (answer = resolve))
+    let answer = (): void => {}
+    const held = new Promise<void>(resolve => {
+      answer = resolve
+    })
+    let isRead = false
     let looks = 0
     // The answer to the first look is late.
     const slow = intercepted(sql, (text, _, run) => {
       if (!text.includes('from downstream') || looks++ > 0) return undefined
-      return run().then(rows => held.then(() => rows))
+      return run().then(async rows => {
+        isRead = true
+        await held
+        return rows
+      })
     })
     const cluster = openCluster(
       slow,
@@ -121,6 +129,7 @@ t.test(
       () => {}
     )
     const first = cluster.refresh()
+    await until('it is read', () => isRead)
     await pause(sql, 'warehouse', { name: 'ann' })
     await cluster.refresh()
     t.ok(cluster.isPaused('warehouse'))
