@@ -1,7 +1,7 @@
 // Producers that do not wait: a fixed rate of POSTs for a fixed time, independent of the answers.
 import { setTimeout as sleep } from 'node:timers/promises'
 import { now, serve } from './child.ts'
-import { connection } from './http1.ts'
+import { connection, isRefusal } from './http1.ts'
 import { bodyOf } from './posted.ts'
 
 export type FloodQuestion =
@@ -32,7 +32,7 @@ async function flood(amounts: Extract<FloodQuestion, { kind: 'start' }>): Promis
   const post = async (over: ReturnType<typeof connection>, index: number) => {
     const status = await over.post('/tasks', bodyOf(`${amounts.run}-${index}`, index))
     if (status >= 200 && status <= 299) count.accepted++
-    else if (status === 429 || status === 503) count.refused++
+    else if (isRefusal(status)) count.refused++
     else count.broken++
     idle.push(over)
   }

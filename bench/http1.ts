@@ -55,6 +55,9 @@ export function answering(onRequest: (head: string) => void, afterMs = 0): Serve
   })
 }
 
+/** The service asks to post again later: nothing is broken. */
+export const isRefusal = (status: number): boolean => status === 429 || status === 503
+
 /** One connection, one request at a time. `post` resolves with the status, or 0 if the connection broke. */
 export function connection(target: URL) {
   let socket: Socket | undefined

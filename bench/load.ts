@@ -1,7 +1,7 @@
 // The producers: they POST tasks as fast as answers come (`inFlight` at a time), or at a steady rate independent of the answers.
 import { setTimeout as sleep } from 'node:timers/promises'
 import { now, serve } from './child.ts'
-import { connection } from './http1.ts'
+import { connection, isRefusal } from './http1.ts'
 import { batchOf, bodyOf } from './posted.ts'
 
 export interface LoadQuestion {
@@ -27,6 +27,7 @@ export interface LoadReport {
   starts: Float64Array
   /** The ms when it was answered 2xx; 0 without such an answer. */
   accepts: Float64Array
+  /** Tasks answered 429 or 503. Any other answer ends the benchmark. */
   refused: number
 }
 
@@ -50,7 +51,7 @@ serve(
     const accepts = new Float64Array(tasks)
     const size = batch ?? 1
     const end = now() + seconds * 1000
-    let refused = 0
+    /** By status: the tasks. */
     const refusals = new Map<number, number>()
     const post = async (over: ReturnType<typeof connection>, index: number) => {
       const messageCode = messageCodes[index % messageCodes.length]
@@ -59,10 +60,9 @@ serve(
       const status = await (batch === undefined
         ? over.post('/tasks', bodyOf(`${run}-${number}`, number, messageCode, keys))
         : over.post('/tasks/batch', batchOf(run, number, first + past)))
-      if (status < 200 || status > 299) {
-        refused += past - index
-        refusals.set(status, (refusals.get(status) ?? 0) + 1)
-      } else accepts.fill(now(), index, past)
+      if (status >= 200 && status <= 299) accepts.fill(now(), index, past)
+      else if (isRefusal(status)) refusals.set(status, (refusals.get(status) ?? 0) + past - index)
+      else throw new Error(`a POST was answered ${status || 'by an end of the connection'}`)
     }
 
     if (rate === undefined) {
@@ -90,9 +90,8 @@ serve(
       await Promise.all(answers)
     }
     for (const one of connections) one.close()
-    for (const [status, times] of refusals)
-      console.error(`  answered ${status || 'by an end of the connection'}, ${times} times`)
-    return { starts, accepts, refused }
+    for (const [status, tasks] of refusals) console.error(`  ${tasks} tasks were answered ${status}`)
+    return { starts, accepts, refused: [...refusals.values()].reduce((sum, tasks) => sum + tasks, 0) }
   }
 )
 

@@ -35,9 +35,6 @@ const withoutRedis: Record<string, string[]> = {
 /** A machine that stands still for a second makes a sound service refuse tasks. A service that always refuses is found. */
 const mostTries = 5
 
-/** What the producers print of an answer that is no 2xx and promises nothing: see load.ts. */
-const otherAnswer = /^ +answered (?!429|503)/m
-
 /** Runs all of them. If any fails, its output is shown and the exit code is 1. One that only had tasks refused runs again. */
 export async function main(): Promise<void> {
   const redis = hasRedis()
@@ -51,7 +48,7 @@ export async function main(): Promise<void> {
     for (let tries = 1; ; tries++) {
       const began = performance.now()
       const { code, output } = await run(args)
-      const isRefused = code === refusedExitCode && !otherAnswer.test(output)
+      const isRefused = code === refusedExitCode
       const end = code === 0 ? 'works' : isRefused ? 'tasks were refused' : `FAILED (${code})`
       console.error(`${shown}: ${end}, ${seconds(began)} s`)
       if (code === 0) break

@@ -84,7 +84,7 @@ export async function buildHealthApp(deps: ApiDeps): Promise<App> {
   return app
 }
 
-export type AppLimits = ConnectionLimits & {
+type AppLimits = ConnectionLimits & {
   /** Beyond this mean delay of the event loop, requests are refused. */
   loopDelayMs: number
 }

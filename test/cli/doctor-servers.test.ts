@@ -11,6 +11,7 @@ import { writeNode } from '../../src/db/cluster.ts'
 import { lyingProxy } from '../support/proxy.ts'
 import { emptyDb, testDb } from '../support/postgres.ts'
 import { ownRedis } from '../support/redis.ts'
+import { keepNodes } from '../support/rows.ts'
 import { folder, plainNode, secret, start } from '../support/service.ts'
 import { stage } from '../support/stage.ts'
 import { until } from '../support/until.ts'
@@ -220,7 +221,7 @@ t.test('missing tables, rights, roles and keys are told, each with what makes th
     remedy: /ROLE=worker,dispatcher/
   })
   await writeNode(sql as never, { id: 'two', roles: 'worker,dispatcher', version: '0' })
-  await sql`update node set seen_at = now() + interval '10 minutes'` // a process lives for 15 s, which a busy machine may take
+  await keepNodes(sql)
   t.match(await ask('Roles'), { level: 'OK' })
 
   const guest = `guest_${process.pid}`

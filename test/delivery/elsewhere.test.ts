@@ -6,6 +6,7 @@ import type { TaskRequest } from '../../src/delivery/accept.ts'
 import { receiptCheck } from '../../src/delivery/handlers-elsewhere.ts'
 import { only } from '../support/only.ts'
 import { testDb } from '../support/postgres.ts'
+import { keepNodes } from '../support/rows.ts'
 import { setup, type SetupOptions, type Story } from '../support/setup.ts'
 import { taskRequest } from '../support/task-request.ts'
 import { until } from '../support/until.ts'
@@ -48,7 +49,7 @@ async function askedAgain(questions: () => number, ask: () => Promise<unknown>):
   })
 }
 
-/** The new process lives, in these roles, also on a machine that takes longer than its life of 15 s. */
+/** The new process lives, in these roles. */
 async function join(sql: Sql, roles = 'api,worker,dispatcher'): Promise<void> {
   await writeNode(sql, {
     id: 'young',
@@ -56,7 +57,7 @@ async function join(sql: Sql, roles = 'api,worker,dispatcher'): Promise<void> {
     version: 'test',
     handles: ['order.paid warehouse', 'stock.changed warehouse']
   })
-  await sql`update node set seen_at = now() + interval '10 minutes' where id = 'young'`
+  await keepNodes(sql)
 }
 
 const die = (sql: Sql) => sql`update node set seen_at = now() - interval '16 s' where id = 'young'`

@@ -41,6 +41,7 @@ import { taskRequest } from './task-request.ts'
 import type { Reads } from '../../src/db/reads.ts'
 import { readsOf, testDb } from './postgres.ts'
 import { FakeQueue } from './queue-in-hand.ts'
+import { keepNodes } from './rows.ts'
 import { ScriptedDownstream } from './scripted.ts'
 
 export interface Line {
@@ -428,6 +429,7 @@ export async function setup(t: Test, options: SetupOptions = {}): Promise<Story>
       await sql`delete from node`
       for (let i = 0; i < count; i++)
         await writeNode(sql, { id: `worker ${i}`, roles: 'worker', version: 'test' })
+      await keepNodes(sql)
       await around.refresh()
     },
     logged: message => lines.filter(line => line.message === message)

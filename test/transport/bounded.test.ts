@@ -25,13 +25,14 @@ const trickling = (socket: Socket): void => {
   const timer = setInterval(() => socket.write('x'), 20)
   socket.on('close', () => clearInterval(timer))
 }
-/** The limits of time that no world below may need. */
 const neverMs = 60_000
+/** Limits of time that a world may not need. */
+const never = { bodyMs: neverMs, connectMs: neverMs, timeoutMs: neverMs }
 /** `late`: the outcomes of attempts that waited too long for their turn in this busy process. */
 const worlds: {
   name: string
   behave: Behave
-  limits: { timeoutMs: number; connectMs: number }
+  limits: typeof never
   byMs: number
   outcome: string
   late: string[]
@@ -40,7 +41,7 @@ const worlds: {
   {
     name: 'endless',
     behave: endless,
-    limits: { timeoutMs: neverMs, connectMs: neverMs },
+    limits: never,
     byMs: neverMs,
     outcome: 'delivered answer_too_long',
     late: []
@@ -49,7 +50,7 @@ const worlds: {
   {
     name: 'trickling',
     behave: trickling,
-    limits: { timeoutMs: neverMs, connectMs: neverMs },
+    limits: { ...never, bodyMs },
     byMs: timeoutMs + bodyMs,
     outcome: 'delivered timeout',
     late: []
@@ -57,7 +58,7 @@ const worlds: {
   {
     name: 'hanging',
     behave: () => {},
-    limits: { timeoutMs: timeoutMs + bodyMs, connectMs: 300 },
+    limits: { bodyMs, connectMs: 300, timeoutMs: timeoutMs + bodyMs },
     byMs: timeoutMs + bodyMs,
     outcome: 'failed timeout',
     late: ['failed connect_timeout']
@@ -67,7 +68,7 @@ const worlds: {
 for (const { name, behave, limits, byMs, outcome, late } of worlds) {
   t.test(`I45: ${attempts} attempts at once at a downstream that is ${name} stay within bounds`, async t => {
     const server = await rawServer(t, behave)
-    const http = open(t, { bodyMs: name === 'endless' ? neverMs : bodyMs, connectMs: limits.connectMs })
+    const http = open(t, limits)
     let most = 0
     const watch = setInterval(() => {
       most = Math.max(most, server.open.size)
