@@ -1,6 +1,6 @@
 import { isMissingPackage, SetupError } from '../runtime/errors.ts'
 import { defined } from '../domain/optional-members.ts'
-import { signingSecret } from '../domain/tokens.ts'
+import { alarmWebhook, signingSecret } from '../domain/tokens.ts'
 import { guard } from '../transport/egress/guard.ts'
 import { httpTransport } from '../transport/http/http.ts'
 import type { Answer } from '../transport/types.ts'
@@ -69,9 +69,7 @@ function overHttp(
 ): Way {
   const format = formats[kind]
   const channel =
-    kind === 'webhook'
-      ? { ...config, secret: config.secret ?? signingSecret(secret, 'ackbox-alarm') }
-      : config
+    kind === 'webhook' ? { ...config, secret: config.secret ?? signingSecret(secret, alarmWebhook) } : config
   const transport = httpTransport({ guard: guardFor(new URL(config.url), egressAllow) })
   return {
     async send(message, signal) {
@@ -84,7 +82,7 @@ function overHttp(
       }
       const outcome = await transport.send(
         { url, body, headers },
-        { downstream: 'ackbox-alarm', timeoutMs, signal, headers: () => signed },
+        { downstream: alarmWebhook, timeoutMs, signal, headers: () => signed },
         accepted
       )
       if (outcome.kind === 'delivered') return true

@@ -118,6 +118,7 @@ export const dryRunAnswer = z.strictObject({
         .looseObject({})
         .optional()
         .describe('As the handler makes it. The headers of Ackbox come to it.'),
+      warning: z.string().optional().describe('Its `when` failed. The task is sent anyway.'),
       error: z.string().optional().describe('Why the attempt would fail.')
     })
   )

@@ -117,9 +117,9 @@ async function revoke(sql: Sql, id: string): Promise<void> {
 /** Prints the secret of any name, before the check of the name: a secret may be needed before its handler exists. */
 async function printSecret(config: Config, name: string): Promise<void> {
   console.log(signingSecret(secretOf(config), name))
-  const { unknownName } = await import('./key/names.ts')
-  const unknown = await unknownName(name)
-  if (unknown !== undefined) console.error(unknown)
+  const { unusedName } = await import('./key/names.ts')
+  const warning = await unusedName(name)
+  if (warning !== undefined) console.error(warning)
 }
 
 function downstream(name: string): string {

@@ -57,8 +57,8 @@ export interface FailedDelivery {
   inOrder: boolean
   /** ms until the start time of its task, if it was never tried; else 0. */
   startMs: number
-  /** Its deliverBefore has passed, or its prerequisite was deleted: an operator must redeliver it with force. */
-  needsForce: boolean
+  /** It needs force, because its deliverBefore has passed or its prerequisite was deleted. Or retention has removed it. */
+  isSkipped: boolean
 }
 
 /** The next matching deliveries after `after`. `next` is where to continue; `end`: nothing follows. */
@@ -112,7 +112,7 @@ const failedColumns = (sql: Sql) => sql`
   t.task_no as "taskNo", coalesce(d.round, 1) as round, t.message_code as "messageCode", t.retry_times as "retryTimes", d.ordering_key as "orderingKey",
   coalesce(d.position > 0, false) as "inOrder",
   case when d.attempt = 0 then ${startMs(sql)} else 0 end as "startMs",
-  coalesce(d.reason = 'DEPENDENCY_DELETED' or d.deliver_before <= now(), false) as "needsForce"`
+  t.id is null or d.task_id is null or coalesce(d.reason = 'DEPENDENCY_DELETED' or d.deliver_before <= now(), false) as "isSkipped"`
 
 /** Records the deliveries to change, and the progress. False: the operation was stopped, or another process runs it. */
 export async function takeDeliveries(
@@ -139,11 +139,11 @@ export async function takeDeliveries(
   return row.alive
 }
 
-/** The deliveries that a dead process had recorded and may not have changed. */
+/** The taken deliveries without a result: somebody had locked them, or a process died before it changed them. */
 export function findTaken(sql: Sql, operationId: string): Promise<FailedDelivery[]> {
   return sql<FailedDelivery[]>`
     select i.task_id as "taskId", i.downstream, i.attempt, ${failedColumns(sql)}
-    from operation_delivery i join task t on t.id = i.task_id
+    from operation_delivery i left join task t on t.id = i.task_id
       left join delivery d on d.task_id = i.task_id and d.downstream = i.downstream
     where i.operation_id = ${operationId} and i.result is null`
 }

@@ -59,8 +59,8 @@ export function bulkOperations(deps: BulkOperationDeps): Bulk {
   const known = [...deps.handlers.values()].flatMap(({ downstreams }) => downstreams.map(({ name }) => name))
   /** By downstream: redelivered deliveries that may still be due or in flight. */
   const busy = new Map<string, Map<string, { taskId: string; downstream: string }>>()
-  /** By operation: taken deliveries that somebody has locked. */
-  const locked = new Map<string, FailedDelivery[]>()
+  /** By operation: how many of the taken deliveries somebody has locked. */
+  const locked = new Map<string, number>()
   const buckets = new Map<string, { tokens: number; at: number }>()
   /** A look failed half-way: the deliveries that it had recorded are looked at again. */
   let halfDone = false
@@ -96,7 +96,7 @@ export function bulkOperations(deps: BulkOperationDeps): Bulk {
 
   /** Those with a locked row are left for a later look. */
   async function redeliver(operation: RunningOperation, found: readonly FailedDelivery[]): Promise<void> {
-    const wanted = found.filter(one => !one.needsForce)
+    const wanted = found.filter(one => !one.isSkipped)
     const unlocked = new Set(await findUnlocked(sql, wanted))
     const left = wanted.filter(one => !unlocked.has(one))
     const redelivered = async (one: FailedDelivery): Promise<void> => {
@@ -123,19 +123,19 @@ export function bulkOperations(deps: BulkOperationDeps): Bulk {
       if (completed === 'skipped' && !isRefused) left.push(one)
     }
     await Promise.all([...unlocked].map(redelivered))
-    if (left.length > 0) locked.set(operation.id, [...(locked.get(operation.id) ?? []), ...left])
+    if (left.length > 0) locked.set(operation.id, (locked.get(operation.id) ?? 0) + left.length)
     const later = new Set(left)
     const done = found.filter(one => !later.has(one))
     if (done.length === 0) return
     await recordTaken(sql, { id: operation.id, node: deps.node }, done)
-    for (const one of done) if (!one.needsForce) remember(one)
+    for (const one of done) if (!one.isSkipped) remember(one)
     deps.wake()
   }
 
   async function turn(operation: RunningOperation): Promise<void> {
     const { id, filter, cursors } = operation
     const { node } = deps
-    if ((locked.get(id)?.length ?? 0) >= mostRemembered) return
+    if ((locked.get(id) ?? 0) >= mostRemembered) return
     const names = filter.downstream === undefined ? await failedDownstreams(sql) : [filter.downstream]
     const open = names.filter(name => cursors[name] !== 'end')
     const found: FailedDelivery[] = []
@@ -179,7 +179,7 @@ export function bulkOperations(deps: BulkOperationDeps): Bulk {
       await refresh()
       for (const operation of operations) {
         const { id, taken_over } = operation
-        const taken = taken_over || isAgain ? await findTaken(sql, id) : (locked.get(id) ?? [])
+        const taken = taken_over || isAgain || locked.has(id) ? await findTaken(sql, id) : []
         locked.delete(id)
         if (taken.length > 0) await redeliver(operation, taken)
         await turn(operation)

@@ -33,6 +33,8 @@ interface DryRequest {
   skipped?: true
   /** As the handler makes it, without secrets. Ackbox adds its headers to it. */
   request?: Record<string, unknown>
+  /** Its `when` failed. The task is sent anyway. */
+  warning?: string
   /** The reason why no request would be sent. */
   error?: string
 }
@@ -52,10 +54,18 @@ export async function dryRun(
   const secrets = secretSettings(deps.settings)
   const downstreams = await Promise.all(
     handler.downstreams.map(async (to): Promise<DryRequest> => {
-      const about = { downstream: to.name, transport: to.transport, needCallback: to.needCallback ?? false }
+      const about: DryRequest = {
+        downstream: to.name,
+        transport: to.transport,
+        needCallback: to.needCallback ?? false
+      }
+      try {
+        if (!isWanted(to, { task, body: read.data })) return { ...about, skipped: true }
+      } catch (err) {
+        about.warning = `the task is sent although its when failed: ${shownError(err, secrets)}`
+      }
       try {
         const made = await requestOf(to, task, read.data)
-        if (made === null) return { ...about, skipped: true }
         const refusal = to.transport === 'http' && deps.refused(String((made as Requests['http']).url))
         const request = shownRequest(
           to.transport === 'http' ? { method: 'POST', body: task.messageBody, ...made } : made,
@@ -63,18 +73,21 @@ export async function dryRun(
         )
         return { ...about, request, ...(refusal ? { error: refusal } : {}) }
       } catch (err) {
-        // Cut after it is masked: a secret that the cut divides would not be found.
-        const { error } = shownRequest({ error: messageOf(err) }, secrets) as { error: string }
-        return { ...about, error: reasonOf(error) }
+        return { ...about, error: shownError(err, secrets) }
       }
     })
   )
   return { messageCode: task.messageCode, taskNo: task.taskNo, downstreams }
 }
 
-/** Null: `when` returned false. `beforeSend` is not called, because it may have effects. */
-async function requestOf(to: LoadedDownstream, task: Task, body: unknown): Promise<object | null> {
-  if (!isWanted(to, { task, body })) return null
+/** Masked, and then cut: a secret that the cut divides would not be found. */
+function shownError(err: unknown, secrets: readonly string[]): string {
+  const { error } = shownRequest({ error: messageOf(err) }, secrets) as { error: string }
+  return reasonOf(error)
+}
+
+/** `beforeSend` is not called, because it may have effects. */
+async function requestOf(to: LoadedDownstream, task: Task, body: unknown): Promise<object> {
   const about = { task, body, raw: task.messageBody, attempt: 1, deliveryId: 'dry-run' }
   return await withTimeout(Promise.resolve(to.request(about)), mostMs, () => {
     throw new Error(`request took longer than ${mostMs / 1_000} s`)

@@ -55,17 +55,25 @@ export async function runBeforeSend(
   key: Pick<Move, 'taskId' | 'downstream' | 'attempt' | 'orderingKey'>
 ): Promise<Move | AttemptEnd | undefined> {
   try {
-    const wish = await inHookTime('beforeSend', beforeSend(about))
-    if (!wish) return undefined
-    if ('skip' in wish) return { ...key, name: 'skip', reason: 'SKIPPED' }
-    return { ...key, name: 'release', afterMs: postponed(wish.postponeMs) }
+    const answer: unknown = await inHookTime('beforeSend', beforeSend(about))
+    if (!answer) return undefined
+    const { skip, postponeMs } = wishOf(answer)
+    if (skip) return { ...key, name: 'skip', reason: 'SKIPPED' }
+    return postponeMs === undefined ? undefined : { ...key, name: 'release', afterMs: postponeMs }
   } catch (err) {
     return { kind: 'failed', reason: `hook: ${reasonOf(err)}` }
   }
 }
 
-/** JavaScript may return anything. PostgreSQL would refuse a bad value, and the delivery would wait until its lease ends. */
-function postponed(ms: number): number {
-  if (!Number.isFinite(ms)) throw new TypeError(`beforeSend returned postponeMs: ${String(ms)}`)
-  return Math.min(Math.max(0, ms), longestMs)
+/** JavaScript may return anything. Only `skip: true` skips: a skipped delivery is never sent. */
+function wishOf(answer: object): { skip: boolean; postponeMs?: number } {
+  const { skip, postponeMs } = answer as { skip?: unknown; postponeMs?: unknown }
+  if (skip === true) return { skip }
+  if (skip !== undefined && skip !== false)
+    throw new TypeError('beforeSend returned a skip that is neither true nor false')
+  if (postponeMs === undefined && Object.hasOwn(answer, 'skip')) return { skip: false }
+  // PostgreSQL would refuse a bad value, and the delivery would wait until its lease ends.
+  if (typeof postponeMs !== 'number' || !Number.isFinite(postponeMs))
+    throw new TypeError(`beforeSend returned postponeMs: ${String(postponeMs)}`)
+  return { skip: false, postponeMs: Math.min(Math.max(0, postponeMs), longestMs) }
 }

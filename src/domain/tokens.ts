@@ -71,6 +71,9 @@ function key(secret: string): { id: string; secret: KeyObject } {
   }
 }
 
+/** The name in the place of a downstream for which the secret of alarm webhooks is derived. */
+export const alarmWebhook = 'ackbox-alarm'
+
 /** The signing secret of this downstream, in the form of Standard Webhooks. */
 export function signingSecret(secret: string, downstream: string): string {
   return `whsec_${derive(secret, `ackbox signing v1 ${downstream}`, 32).toString('base64')}`

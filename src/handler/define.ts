@@ -88,7 +88,7 @@ export type HandlerAnswer = Omit<Answer, 'json'> & { readonly json: AskableJson 
 
 // Members and not aliases: a compiler error shows only the name of an alias, but all allowed values of a member.
 interface Answers {
-  beforeSend: void | { skip: true } | { postponeMs: number }
+  beforeSend: void | { skip: boolean } | { postponeMs: number }
   onReceipt: ReceiptResult | { result?: ReceiptResult; extend?: { [name: string]: unknown } } | void
 }
 
@@ -171,7 +171,7 @@ export interface DownstreamOptions<Name extends TransportName, Body> {
    * async function, it does.
    */
   when?(about: About<Body>): boolean
-  /** Called before every attempt. `{ skip: true }` ends the delivery, `{ postponeMs }` postpones it. */
+  /** Called before every attempt. `{ skip: true }` ends the delivery, `{ postponeMs }` postpones it. Nothing, or `{ skip: false }`: it is sent. */
   beforeSend?(about: AboutAttempt<Body>): Awaitable<BeforeSend>
   /**
    * Called with the outcome of every attempt, once it is stored. It cannot change the outcome: an exception, or more than 5 s, is

@@ -43,6 +43,7 @@ export function limiter(options: LimiterOptions): Limiter {
   let waiting = 0
   let inUse = 0
   let timer: NodeJS.Timeout | undefined
+  let slotTimer: NodeJS.Timeout | undefined
   let pace = { since: now(), freed: 0, perMs: 0 }
 
   // At least 1 for each worker: a concurrency below the number of workers cannot be divided.
@@ -78,6 +79,12 @@ export function limiter(options: LimiterOptions): Limiter {
       next.resolve()
     }
     if (waiting === 0) settleDown()
+    // A limit that is raised frees no slot, and the sends that hold the slots may take minutes.
+    else
+      slotTimer ??= setTimeout(() => {
+        slotTimer = undefined
+        grant()
+      }, mostWaitMs).unref()
   }
 
   function shift(): Waiter | undefined {
@@ -96,7 +103,8 @@ export function limiter(options: LimiterOptions): Limiter {
     queue = []
     head = 0
     clearTimeout(timer)
-    timer = undefined
+    clearTimeout(slotTimer)
+    timer = slotTimer = undefined
   }
 
   // One listener for each signal, not for each waiter: thousands of waiters share the signal of the shutdown.

@@ -55,8 +55,10 @@ async function importBatch(
     if (posted.away === undefined) return
     const leftMs = deps.patienceMs - (performance.now() - silentSince)
     if (leftMs < 0) {
+      // If the tasks of a whole batch get no other answer, Ackbox is at fault.
+      const isWhole = rows.length > 1 && rest.length === rows.length
       for (const { row, problem } of rest) {
-        if (problem === undefined) throw posted.away
+        if (problem === undefined || isWhole) throw posted.away
         reject(deps, sum, row, problem)
       }
       return
@@ -107,6 +109,6 @@ async function posting(
     }
   } catch (err) {
     if (!(err instanceof TargetAway) || err instanceof TargetRefuses) throw err
-    return { rest: rows.map(({ row }) => ({ row })), away: err }
+    return { rest: [...rows], away: err }
   }
 }

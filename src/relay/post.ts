@@ -120,8 +120,8 @@ async function postPart(target: PostTarget, tasks: readonly string[]): Promise<R
   const { status, body, retryAfterMs } = await send(target, `{"tasks":[${tasks.join()}]}`)
   if (status === 200) return verdictsOf(body, tasks.length)
   const isOne = tasks.length === 1
-  // An error of Ackbox for one task may be the task's alone.
-  if (status === 500 && isOne && isProblem(body)) return [{ kind: 'kept', problem: body }]
+  // An error of Ackbox that only these tasks have: it answers 500 if each of them fails alone.
+  if (status === 500 && isProblem(body)) return tasks.map(() => ({ kind: 'kept', problem: body }))
   if (!isFinal(status) || (status !== 413 && !isProblem(body))) {
     const Away = [401, 403, 404, 405, 421].includes(status) ? TargetRefuses : TargetAway
     throw new Away(`${target.url} answered ${status}: ${body.slice(0, 300)}`, retryAfterMs)

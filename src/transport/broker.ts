@@ -75,7 +75,10 @@ export function parseBroker(name: string, text: string): Broker | string {
       ? `may have one option, ?mechanism=, with one of ${mechanisms.join(', ')}`
       : 'must not have options, which begin with a ?'
   try {
-    const [username, password] = (login ?? '').split(':').map(decodeURIComponent)
+    // A password may contain a colon (RFC 3986, userinfo).
+    const [, username = '', password = ''] = (/^([^:]*):?(.*)$/.exec(login ?? '') ?? []).map(
+      decodeURIComponent
+    )
     const decoded = decodeURIComponent(path)
     const { form, what } = paths[transportOf(scheme)] ?? { form: /^$/, what: undefined }
     if (!form.test(decoded)) return what ? `must have ${what} as its path` : 'must not have a path'

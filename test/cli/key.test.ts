@@ -60,7 +60,11 @@ const handler = (code: string, ...downstreams: string[]): string => `
 t.test('a secret for a name that no handler has is printed all the same, with a word on it', async t => {
   const dir = t.testdir({
     'paid.mjs': handler('order.paid', 'points', 'ledger'),
-    'moved.ts': handler('stock.moved', 'warehouse')
+    'moved.ts': handler('stock.moved', 'warehouse'),
+    'own.mjs': handler('own.secret', 'bank').replace(
+      "transport: 'http'",
+      `transport: 'http', secrets: ['whsec_${'A'.repeat(32)}']`
+    )
   })
   // If handlers kept the process open, or if it printed their output, `$(ackbox key secret …)` would break.
   const secretOf = (name: string) =>
@@ -69,11 +73,13 @@ t.test('a secret for a name that no handler has is printed all the same, with a 
   const said = {
     warehouse: '',
     'check:stock.moved': '',
+    'ackbox-alarm': '',
+    bank: 'This secret is not in use: the handlers here set `secrets` for bank, and sign with those.\n',
     warehose:
-      'No handler here has the downstream warehose. Did you mean warehouse? The known names are warehouse, ledger, points.\n',
-    check: 'No handler here has the downstream check. The known names are ledger, points, warehouse.\n',
+      'No handler here has the downstream warehose. Did you mean warehouse? The known names are warehouse, bank, ledger, points.\n',
+    check: 'No handler here has the downstream check. The known names are bank, ledger, points, warehouse.\n',
     'check:order.payd':
-      'No handler here has the messageCode order.payd. Did you mean order.paid? The known names are order.paid, stock.moved.\n'
+      'No handler here has the messageCode order.payd. Did you mean order.paid? The known names are order.paid, own.secret, stock.moved.\n'
   }
   const printed = []
   // In sequence: each process loads the handlers, and has 15 s for it.

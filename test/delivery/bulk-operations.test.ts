@@ -124,6 +124,20 @@ t.test('one with a locked row keeps no other waiting, and is taken when the lock
   t.match(await state(id), { state: 'DONE', redelivered: 4, skipped: 0 })
 })
 
+t.test('one with a locked row that retention removes is skipped', async t => {
+  const { sql, begin, runner, state } = await stage(t, 2)
+  const id = await begin()
+  const free = await lock(t, sql, 'bad-1')
+  const one = runner('here')
+  for (let looks = 0; looks < 3; looks++) await one.look()
+  t.match(await state(id), { state: 'RUNNING', redelivered: 1, skipped: 0 })
+  await free()
+  await sql`delete from delivery where task_id = (select id from task where task_no = 'bad-1')`
+  await sql`delete from task where task_no = 'bad-1'`
+  await one.look()
+  t.match(await state(id), { state: 'DONE', redelivered: 1, skipped: 1 })
+})
+
 t.test('one whose change PostgreSQL refuses is skipped, and the log names it', async t => {
   const { sql, begin, runner, dispatch, state, delivery, logged } = await stage(t, 3)
   await refuse(sql, 'bad-1')

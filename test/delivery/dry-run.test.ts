@@ -92,7 +92,9 @@ t.test('each downstream of the handler, with its request, and without what logs 
         downstream: 'asks',
         transport: 'http',
         needCallback: false,
-        error: 'when must return true or false, and returned a Promise'
+        warning:
+          'the task is sent although its when failed: when must return true or false, and returned a Promise',
+        request: { method: 'POST', body: '{"orderId":"A-1"}', url: 'http://127.0.0.1/x' }
       },
       {
         downstream: 'throws',

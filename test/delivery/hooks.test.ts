@@ -92,6 +92,35 @@ t.test('beforeSend may skip it, and may put it off uncounted', async t => {
   t.equal(downstream.requests.length, 1)
 })
 
+t.test('only skip: true skips: anything else of JavaScript is sent, postponed or an error', async t => {
+  const answers: Record<string, unknown> = {
+    sent: { skip: false },
+    undecided: { skip: undefined },
+    postponed: { skip: false, postponeMs: 30_000 },
+    odd: { skip: 'yes' },
+    empty: {},
+    bare: true
+  }
+  const { post, quiet, delivery, downstream } = await setup(t, {
+    downstream: { beforeSend: ({ task }) => answers[task.sceneType] as never }
+  })
+  const taskNos = await Promise.all(Object.keys(answers).map(sceneType => post({ sceneType })))
+  await quiet()
+  const ends = await Promise.all(taskNos.map(taskNo => delivery(taskNo)))
+  t.match(ends, [
+    { status: 'HANDLED' },
+    { status: 'HANDLED' },
+    { phase: 'WAITING', attempts: { length: 0 } },
+    {
+      phase: 'WAITING',
+      attempts: only({ reason: 'hook: beforeSend returned a skip that is neither true nor false' })
+    },
+    { phase: 'WAITING', attempts: only({ reason: 'hook: beforeSend returned postponeMs: undefined' }) },
+    { phase: 'WAITING', attempts: only({ reason: 'hook: beforeSend returned postponeMs: undefined' }) }
+  ])
+  t.equal(downstream.requests.length, 2)
+})
+
 t.test('a postponeMs that is no number fails that attempt instead of leaving it to its lease', async t => {
   const { post, quiet, delivery } = await setup(t, {
     downstream: { beforeSend: ({ task }) => ({ postponeMs: task.sceneType === 'nan' ? Number.NaN : 1e300 }) }

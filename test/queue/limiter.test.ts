@@ -1,5 +1,6 @@
 import t from 'tap'
 import { limiter } from '../../src/queue/limiter.ts'
+import { until } from '../support/until.ts'
 
 const never = new AbortController().signal
 const alone = () => 1
@@ -39,6 +40,17 @@ t.test('workers share a limit, and each has at least one slot', async t => {
   const small = limiter({ concurrency: 8, share: () => 1 / workers })
   await small.take(never)
   t.equal(small.inUse, 1)
+})
+
+t.test('a raised limit counts although no slot becomes free', async t => {
+  const options = { concurrency: 1, share: alone }
+  const limit = limiter(options)
+  for (let i = 0; i < 3; i++) void limit.take(never)
+  await settle()
+  t.match(limit, { inUse: 1, waiting: 2 })
+  options.concurrency = 50
+  await until('they start', () => limit.waiting === 0)
+  t.equal(limit.inUse, 3)
 })
 
 t.test('one who gives up waiting leaves the others in their order', async t => {

@@ -33,7 +33,10 @@ for (const kind of kinds) {
             ? { taskNo, status: taskNo === 'elsewhere' ? 503 : 500, code: 'ITS_CODE' }
             : { taskNo, status: 201 }
         )
-        return answer(response, 200, { results })
+        const [first] = results
+        return results.every(one => one.status === 500)
+          ? answer(response, 500, first)
+          : answer(response, 200, { results })
       }
       const times = (taskNo: string): number => posted.filter(one => one === taskNo).length
       const warned: object[] = []

@@ -137,11 +137,11 @@ t.test('an import waits no longer than its patience, whatever Ackbox asks for', 
 })
 
 const internal = { type: '', title: 'Internal error', status: 500, code: 'INTERNAL' }
-/** Answers 500 for the task `poison`, 422 for one that waits for it, and 201 for all others. */
+/** Answers 500 for the tasks `poison…`, 422 for one that waits for it, and 201 for all others. */
 const poisoned: Script = ({ text }, response) => {
   const { tasks } = JSON.parse(text) as { tasks: { taskNo: string }[] }
   const results = tasks.map(({ taskNo }) => {
-    if (taskNo === 'poison') return { taskNo, ...internal }
+    if (taskNo.startsWith('poison')) return { taskNo, ...internal }
     return taskNo === 'dependent'
       ? { taskNo, status: 422, code: 'INVALID', title: 'no such task' }
       : { taskNo, status: 201 }
@@ -182,10 +182,12 @@ t.test(
       )
     )
     t.same(taskNosOf(fake), [['one', 'poison', 'same key', 'dependent', 'large'], ['large of another']])
-    t.match(
-      await postRows(target, [{ ...row, taskNo: 'poison' }]),
-      only({ kind: 'kept', problem: /INTERNAL/ })
-    )
+    for (const count of [1, 2])
+      t.match(
+        await postRows(target, Array(count).fill({ ...row, taskNo: 'poison' })),
+        only(...Array(count).fill({ kind: 'kept', problem: /INTERNAL/ })),
+        'alone it is the whole answer'
+      )
   }
 )
 
@@ -228,9 +230,12 @@ t.test('a task that Ackbox cannot store holds up neither the relay nor the rest 
       onAway: nothing,
       patienceMs: 300
     },
-    Readable.from([[row, { ...row, taskNo: 'poison' }], [{ ...row, taskNo: 'order-2' }]]),
+    Readable.from([
+      [row, { ...row, taskNo: 'poison' }, { ...row, taskNo: 'poison-2' }],
+      [{ ...row, taskNo: 'order-2' }]
+    ]),
     never
   )
-  t.same(sum, { created: 2, known: 0, rejected: 1 })
-  t.match(refused, only(/^poison .*INTERNAL/))
+  t.same(sum, { created: 2, known: 0, rejected: 2 })
+  t.match(refused, only(/^poison .*INTERNAL/, /^poison-2 .*INTERNAL/))
 })

@@ -33,6 +33,8 @@ t.test('a broker’s URL says where it is and how to log in', t => {
     password: 'secret',
     path: '3'
   })
+  t.match(parseBroker('rabbitmq', 'amqp://me:a:b%3Ac@h'), { username: 'me', password: 'a:b:c' })
+  t.match(parseBroker('rabbitmq', 'amqp://me@h'), { username: 'me', password: undefined })
   t.match(parseBroker('kafka', 'kafkas://me:p@h/?mechanism=SCRAM-SHA-512'), { mechanism: 'scram-sha-512' })
   for (const url of ['amqp://h/', 'rocketmq://h/namespace', 'redis://h/', 'nats://h/?', 'kafka://h/'])
     t.type(parseBroker('x', url), 'object', url)

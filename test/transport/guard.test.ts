@@ -164,6 +164,7 @@ t.test('a name that the operator listed may be private or local, but never the m
   t.equal(await lookedUp(listed('10.0.0.1'), 'warehouse', 8080), null)
   t.equal(await lookedUp(listed('127.0.0.1'), 'warehouse', 8080), null)
   t.ok(await lookedUp(listed('169.254.169.254'), 'warehouse', 8080))
+  t.equal(await lookedUp(listed('10.0.0.1'), 'WAREHOUSE', 8080), null, 'as a broker advertises its name')
 })
 
 t.test('our own API and stores are no targets, even where their network is allowed', async t => {

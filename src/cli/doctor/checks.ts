@@ -238,7 +238,7 @@ export const checks: Check[] = [
       const refused = targets.filter(target => target.refused !== undefined)
       if (targets.length === 0)
         return ok(
-          `no target of a handler is known before a send: check one with ${commandLine('handlers')} --dry-run`
+          `no target of a handler is known before a send: check one with ${commandLine('handlers --dry-run')}`
         )
       if (refused.length === 0) return ok(`${counted(targets.length, 'target')}, none of them is blocked`)
       const found = refused.map(target => `${target.of}: ${whyOf(target)}`).join('; ')

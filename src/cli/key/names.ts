@@ -4,19 +4,25 @@ import { isMainThread, parentPort, Worker } from 'node:worker_threads'
 import { environment, readConfig } from '../../service/config.ts'
 import { nearest } from '../../runtime/nearest.ts'
 import { readHandlers } from '../read-handlers.ts'
+import { alarmWebhook } from '../../domain/tokens.ts'
 
 interface Names {
   downstreams: string[]
   codes: string[]
+  /** The downstreams that sign with `secrets` of their handler. */
+  ownSecrets: string[]
 }
 
 const longestMs = 15_000
 const mostNamed = 20
 
-/** The warning for a name that no handler has. Undefined: a handler has it, or the handlers do not load. */
-export async function unknownName(name: string): Promise<string | undefined> {
+/** The warning for a name whose secret signs nothing. Undefined: it signs, or the handlers do not load. */
+export async function unusedName(name: string): Promise<string | undefined> {
+  if (name === alarmWebhook) return undefined
   const here = await namesHere()
   if (!here) return undefined
+  if (here.ownSecrets.includes(name))
+    return `This secret is not in use: the handlers here set \`secrets\` for ${name}, and sign with those.`
   const code = name.startsWith('check:') ? name.slice('check:'.length) : undefined
   const [wanted, known] = code === undefined ? [name, here.downstreams] : [code, here.codes]
   if (known.includes(wanted)) return undefined
@@ -51,8 +57,10 @@ async function namesHere(): Promise<Names | undefined> {
 
 if (!isMainThread) {
   const { handlers, downstreams } = await readHandlers(readConfig(environment()))
+  const loaded = [...handlers.values()].flatMap(handler => handler.downstreams)
   parentPort?.postMessage({
     downstreams: [...downstreams.keys()].toSorted(),
-    codes: [...handlers.keys()].toSorted()
+    codes: [...handlers.keys()].toSorted(),
+    ownSecrets: loaded.filter(({ secrets }) => secrets).map(({ name }) => name)
   } satisfies Names)
 }

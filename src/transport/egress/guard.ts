@@ -178,10 +178,10 @@ const codeOf = (error: unknown): string =>
 const portOf = (url: URL): number => (url.port ? Number(url.port) : url.protocol === 'https:' ? 443 : 80)
 const bracketed = (host: string): string => (isIPv6(host) ? `[${host}]` : host)
 
-/** A host without brackets and without the dot that may end a name. */
+/** A host in lower case, as in EGRESS_ALLOW, without brackets and without the dot that may end a name. */
 function bare(hostname: string): string {
   if (hostname.startsWith('[')) return hostname.slice(1, -1)
-  return hostname.endsWith('.') ? hostname.slice(0, -1) : hostname
+  return (hostname.endsWith('.') ? hostname.slice(0, -1) : hostname).toLowerCase()
 }
 
 /** Shares one lookup of a name. getaddrinfo has four threads for the whole process: fifty new sockets must not occupy them all. */

@@ -19,6 +19,7 @@ interface DryRun {
     transport: string
     skipped?: true
     request?: Record<string, unknown>
+    warning?: string
     error?: string
   }[]
 }
@@ -122,7 +123,7 @@ function Form({ handlers, downstream }: { handlers: readonly Handler[]; downstre
 }
 
 function Request({
-  of: { downstream, transport, skipped, request, error },
+  of: { downstream, transport, skipped, request, warning, error },
   isMeant
 }: {
   of: DryRun['downstreams'][number]
@@ -136,6 +137,7 @@ function Request({
         {isMeant ? null : <span class="mark">{words.also}</span>}
       </h3>
       {error === undefined ? null : <p class="failed">{error}</p>}
+      {warning === undefined ? null : <p class="quiet">{warning}</p>}
       {skipped ? <p class="quiet">{words.skipped}</p> : null}
       {request === undefined ? null : <pre tabIndex={0}>{lines(request)}</pre>}
     </section>
