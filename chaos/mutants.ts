@@ -42,7 +42,7 @@ export const mutants: Record<string, Mutant> = {
   },
   'forgotten-row': {
     description: 'an outcome is written without the row of its attempt',
-    file: 'src/db/sends.js',
+    file: 'src/db/successful-sends.js',
     from: 'from m\n      on conflict do nothing',
     to: 'from m where false\n      on conflict do nothing',
     expects: 'unaccounted',
@@ -51,7 +51,7 @@ export const mutants: Record<string, Mutant> = {
   },
   'unguarded-outcome': {
     description: 'an outcome is written although the delivery has changed meanwhile',
-    file: 'src/db/sends.js',
+    file: 'src/db/successful-sends.js',
     from: "and d.downstream = m.downstream and d.attempt = m.attempt and d.phase = 'IN_FLIGHT'",
     to: 'and d.downstream = m.downstream',
     expects: 'afterTerminal',
@@ -71,7 +71,7 @@ export const mutants: Record<string, Mutant> = {
         to: '${plainArray(moving.map(one => one.attempt ? 127 : fromBits(one.move)))}::int[],'
       },
       {
-        file: 'src/db/sends.js',
+        file: 'src/db/successful-sends.js',
         from: "and d.downstream = m.downstream and d.attempt = m.attempt and d.phase = 'IN_FLIGHT'",
         to: 'and d.downstream = m.downstream'
       }

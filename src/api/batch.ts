@@ -1,4 +1,4 @@
-import type { AcceptResult, BatchAcceptResult, Later } from '../delivery/accept.ts'
+import type { AcceptResult, BatchAcceptResult, RetryLater } from '../delivery/accept.ts'
 import { setImmediate as turn } from 'node:timers/promises'
 import {
   readTaskRequest,
@@ -13,7 +13,7 @@ import { codesFor } from './access.ts'
 import { bodyOf, acceptedTask } from './problem.ts'
 import { fit, taskText } from './body.ts'
 import { batchShape, taskBody } from './requests.ts'
-import { Elsewhere, Problem, problemBody } from '../runtime/errors.ts'
+import { HandlerElsewhere, Problem, problemBody } from '../runtime/errors.ts'
 import { readBatch } from '../json/reader.ts'
 
 /** Bytes of bodies that are hashed and checked before the event loop serves other requests. */
@@ -69,20 +69,20 @@ export async function acceptBatch(
     const { taskNo } = one.taskRequest
     const answer = answers.next().value
     if (!answer || answer.kind === 'failed') return JSON.stringify({ taskNo, ...problemBody('INTERNAL') })
-    if (isLater(answer))
-      return JSON.stringify({ taskNo, ...problemBody('UNAVAILABLE', whyLater[answer.kind]) })
+    if (isRetryLater(answer))
+      return JSON.stringify({ taskNo, ...problemBody('UNAVAILABLE', retryReasons[answer.kind]) })
     const task = result(one, answer, codes, `/tasks/${index}`)
     return task instanceof Problem ? refuse(task, index, taskNo) : task
   })
-  return { text: `{"results":[${results.join()}]}`, hasElsewhere: accepted.some(isLater) }
+  return { text: `{"results":[${results.join()}]}`, hasElsewhere: accepted.some(isRetryLater) }
 }
 
-const whyLater = {
-  elsewhere: new Elsewhere().message,
+const retryReasons = {
+  elsewhere: new HandlerElsewhere().message,
   after_elsewhere: 'a task before it has to be sent again: send both again'
 }
 
-const isLater = (answer: BatchAcceptResult): answer is Later => answer.kind in whyLater
+const isRetryLater = (answer: BatchAcceptResult): answer is RetryLater => answer.kind in retryReasons
 
 function result(
   { taskRequest }: CheckedTask,

@@ -59,7 +59,7 @@ export const chineseTitles: Readonly<Record<ProblemCode, string>> = {
   OVERLOADED: '服务过载',
   HEADERS_TOO_LARGE: '请求头过大',
   INTERNAL: '内部错误：Ackbox 的 bug',
-  UNAVAILABLE: '服务不可用：没有数据库、过载或正在停止'
+  UNAVAILABLE: '服务暂时无法处理此请求：请重发'
 }
 
 /** The parts that the JSON reader expected. */

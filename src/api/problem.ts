@@ -7,7 +7,7 @@ import type { FastifyReply } from 'fastify'
 import type { $ZodError } from 'zod/v4/core'
 import type { ApiLog } from './deps.ts'
 import {
-  Elsewhere,
+  HandlerElsewhere,
   beginning,
   namedErrors,
   pointerOf,
@@ -32,7 +32,7 @@ export function problemOf(error: unknown): Problem {
     return new Problem('UNAVAILABLE', error.message, {
       headers: {
         'retry-after': String(Math.max(1, Math.ceil(error.retryAfterS))),
-        ...(error instanceof Elsewhere && { connection: 'close' })
+        ...(error instanceof HandlerElsewhere && { connection: 'close' })
       }
     })
   }

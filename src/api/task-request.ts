@@ -46,8 +46,8 @@ export function readTaskRequest(posted: PostedTask, context: RequestContext): Ch
   const task = parsed.data
   const { caller } = context
   requireCode(caller, task.messageCode, `${pointer}/messageCode`)
-  const { always, forNew } = wrongs(task, noneUnfit, posted, context)
-  if (always.length > 0) throw allWrong([...always, ...forNew], task, posted, context)
+  const { always, forNew } = problemsOf(task, noMalformed, posted, context)
+  if (always.length > 0) throw combined([...always, ...forNew], task, posted, context)
   const text = read.bodyText(index) ?? ''
   return {
     taskRequest: {
@@ -72,7 +72,7 @@ export function readTaskRequest(posted: PostedTask, context: RequestContext): Ch
         ? { prepared: { checkAfterMs: durationMs(task.checkBack?.after) ?? checkAfterMs } }
         : {})
     },
-    ifNew: forNew.length > 0 ? allWrong(forNew, task, posted, context) : null
+    ifNew: forNew.length > 0 ? combined(forNew, task, posted, context) : null
   }
 }
 
@@ -92,7 +92,7 @@ export function countRefused(
 }
 
 const checkAfterMs = 35_000
-const noneUnfit: ReadonlySet<string> = new Set()
+const noMalformed: ReadonlySet<string> = new Set()
 
 const bizOf = ({ bizType, bizKey, uniqueBiz }: TaskBody): NonNullable<TaskRequest['biz']> | null =>
   bizType === undefined || bizKey === undefined
@@ -105,24 +105,24 @@ function malformed(
   error: Parameters<typeof invalid>[0],
   context: RequestContext
 ): Problem {
-  const unfit = new Set(error.issues.map(({ path }) => String(path[0])))
+  const malformedNames = new Set(error.issues.map(({ path }) => String(path[0])))
   const members = Object.entries(Object(posted.value) as object).filter(
-    ([name]) => name in taskBody.shape && !unfit.has(name)
+    ([name]) => name in taskBody.shape && !malformedNames.has(name)
   )
   const task = Object.fromEntries(members) as Partial<TaskBody>
-  const { always, forNew } = wrongs(task, unfit, posted, context)
-  return allWrong([invalid(error, posted.pointer), ...always, ...forNew], task, posted, context)
+  const { always, forNew } = problemsOf(task, malformedNames, posted, context)
+  return combined([invalid(error, posted.pointer), ...always, ...forNew], task, posted, context)
 }
 
 /** The problems of a task besides malformed members, without the refusal of its handler. */
-function wrongs(
+function problemsOf(
   task: Partial<TaskBody>,
-  unfit: ReadonlySet<string>,
+  malformedNames: ReadonlySet<string>,
   { read, index, pointer: prefix }: PostedTask,
   { caller, handlers, now }: RequestContext
 ): { always: Problem[]; forNew: Problem[] } {
   const { taskNo, messageCode } = task
-  const rules = brokenRules(task, unfit, now)
+  const rules = brokenRules(task, malformedNames, now)
   const isForeign =
     taskNo !== undefined &&
     (isDtmTaskNo(taskNo) ||
@@ -151,8 +151,8 @@ interface BrokenRules {
 
 type Member = keyof TaskBody
 
-/** The rules between members. `unfit`: the members that are wrong by themselves; no rule is judged by them. */
-function brokenRules(task: Partial<TaskBody>, unfit: ReadonlySet<string>, now: Date): BrokenRules {
+/** The rules between members. `malformedNames`: the members that are wrong by themselves; no rule is judged by them. */
+function brokenRules(task: Partial<TaskBody>, malformedNames: ReadonlySet<string>, now: Date): BrokenRules {
   const rules: BrokenRules = { always: [], forNew: [] }
   const broken = (
     member: Member,
@@ -160,7 +160,7 @@ function brokenRules(task: Partial<TaskBody>, unfit: ReadonlySet<string>, now: D
     judgedBy: readonly Member[] = [],
     list = rules.always
   ): void => {
-    if (!judgedBy.some(name => unfit.has(name))) list.push({ detail, pointer: `/${member}` })
+    if (!judgedBy.some(name => malformedNames.has(name))) list.push({ detail, pointer: `/${member}` })
   }
   const { prepared = false, checkBack, after, bizType, bizKey, uniqueBiz = false, delay } = task
   if (prepared && after) broken('after', 'a half message cannot wait for other tasks')
@@ -188,7 +188,7 @@ const timeOf = (text: string | undefined): number | null =>
   text === undefined ? null : (instant(text)?.getTime() ?? null)
 
 /** These problems, and the refusal of the handler. The latter is hidden from a caller that may not use the handler. */
-function allWrong(
+function combined(
   problems: Problem[],
   task: Partial<TaskBody>,
   { read, index, pointer }: PostedTask,

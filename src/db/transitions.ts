@@ -26,9 +26,9 @@ export interface Completion {
 
 /**
  * moved: the guard held and the row is written. late: the same, and it had been FAILED, as before each redelivery. stale: another caller was
- * faster, which is fine. zombie: stale, and this attempt is recorded already: by another process, or by a first write whose answer was lost.
+ * faster, which is fine. recorded: stale, and this attempt has its row already: written by another process, or by a first write whose answer was lost.
  */
-export type Applied = 'moved' | 'late' | 'stale' | 'zombie'
+export type Applied = 'moved' | 'late' | 'stale' | 'recorded'
 
 /** Whether it has changed the delivery. */
 export const isMoved = (applied: Applied | 'unknown' | undefined): boolean =>
@@ -43,7 +43,7 @@ const stateBitOfD = `(case d.phase
 const receiptsKept = 20
 
 /**
- * The only place that changes `delivery.status`, except for its narrow versions for successful sends (sends.ts) and
+ * The only place that changes `delivery.status`, except for its narrow versions for successful sends (successful-sends.ts) and
  * plain receipts (receipts.ts). A claim (deliveries.ts) leaves it SENDING. One statement and one commit a batch:
  * guard by phase and attempt, move, attempt rows, alarms of failures, and the resolving of alarms that are no longer
  * true. A batch names a delivery once at most (the caller folds).
@@ -247,7 +247,7 @@ export async function applyMoves(
   const applied = completions.map((): Applied => 'stale')
   moving.forEach((one, at) => {
     if (moved.has(at)) applied[one.index] = late.has(at) ? 'late' : 'moved'
-    else if (one.attempt && !written.has(at)) applied[one.index] = 'zombie'
+    else if (one.attempt && !written.has(at)) applied[one.index] = 'recorded'
   })
   return applied
 }

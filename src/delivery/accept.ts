@@ -3,7 +3,7 @@ import { isInfrastructure } from '../db/pool.ts'
 import type { TaskView } from '../db/views.ts'
 import { readTasks } from '../db/read-tasks.ts'
 import type { InsertResult, NewTask } from '../db/tasks.ts'
-import { Elsewhere, Unavailable } from '../runtime/errors.ts'
+import { HandlerElsewhere, Unavailable } from '../runtime/errors.ts'
 import type { LoadedHandler } from '../handler/loaded.ts'
 import type { Metrics } from '../runtime/metrics.ts'
 import { uuidv7 } from '../domain/ids.ts'
@@ -34,12 +34,12 @@ export type AcceptResult =
   | HandlerRefusal
 
 /** Its caller posts it again. `elsewhere`: another process has its handler. `after_elsewhere`: it must come after such a task of the same call. */
-export interface Later {
+export interface RetryLater {
   kind: 'elsewhere' | 'after_elsewhere'
 }
 
 /** `failed`: by an error that is this task's alone. It is logged. */
-export type BatchAcceptResult = AcceptResult | Later | { kind: 'failed' }
+export type BatchAcceptResult = AcceptResult | RetryLater | { kind: 'failed' }
 
 export interface AcceptDeps extends WriteDependentsDeps, WriteTasksDeps {
   handlers: ReadonlyMap<string, LoadedHandler>
@@ -115,7 +115,7 @@ export function acceptor(deps: AcceptDeps): Accept {
   const all = [writes.tasks, writes.ordered, writes.dependents, writes.prepared, writes.steps, committing]
   const many: Accept['many'] = async requests => {
     const checked = requests.map(one => newTaskOf(deps, one))
-    const laters = checked.some(isUnknown) ? await findElsewhere(deps, requests) : noLaters
+    const laters = checked.some(isUnknown) ? await findElsewhere(deps, requests) : noneLater
     // The first task with a taskNo is written. The others in the same call are compared with it.
     const firsts = new Map<string, { contentHash: string; done: Promise<AcceptResult> }>()
     const put = inTurn((task, at) => store(deps, writes, task, requests[at] as TaskRequest))
@@ -210,19 +210,19 @@ const isElsewhere = (
 ): boolean => !handlers.has(messageCode) && codes.has(messageCode)
 
 async function refuseUnknown(deps: AcceptDeps, request: TaskRequest): Promise<AcceptResult> {
-  if (isElsewhere(deps, request, await deps.handlersElsewhere())) throw new Elsewhere()
+  if (isElsewhere(deps, request, await deps.handlersElsewhere())) throw new HandlerElsewhere()
   return { kind: 'unknown_code' }
 }
 
-const noLaters: ReadonlyMap<number, Later> = new Map()
+const noneLater: ReadonlyMap<number, RetryLater> = new Map()
 
 /** By index, the tasks that another process has to accept, and those that must come after them: with their taskNo, their key or their `after`. */
 async function findElsewhere(
   deps: AcceptDeps,
   requests: readonly TaskRequest[]
-): Promise<ReadonlyMap<number, Later>> {
+): Promise<ReadonlyMap<number, RetryLater>> {
   const codes = await deps.handlersElsewhere()
-  const laters = new Map<number, Later>()
+  const laters = new Map<number, RetryLater>()
   const taskNos = new Set<string>()
   const keys = new Set<string>()
   for (const [index, request] of requests.entries()) {

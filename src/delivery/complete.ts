@@ -4,7 +4,7 @@ import { applyMoves, isMoved, type Applied, type Completion } from '../db/transi
 import type { Sql } from '../db/pool.ts'
 import { withPartitions } from '../db/partitions.ts'
 import { isHandledReceipt, completeReceipts, type HandledReceipt } from '../db/receipts.ts'
-import { isSuccessfulSend, completeSends, type SuccessfulSend } from '../db/sends.ts'
+import { isSuccessfulSend, completeSends, type SuccessfulSend } from '../db/successful-sends.ts'
 import { failpoint } from '../runtime/failpoint.ts'
 import type { Metrics } from '../runtime/metrics.ts'
 import type { Statistics } from '../runtime/statistics.ts'
@@ -162,7 +162,7 @@ function measure(
   isFirstTry: boolean
 ): void {
   const code = task.messageCode
-  if (attempt && applied !== 'zombie')
+  if (attempt && applied !== 'recorded')
     statistics.attempted(
       move.downstream,
       code,

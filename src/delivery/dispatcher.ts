@@ -3,7 +3,7 @@ import { nextDue } from '../db/deliveries.ts'
 import { cursorAt, type ScanCursor } from '../db/overdue.ts'
 import { isInfrastructure } from '../db/pool.ts'
 import { lowWater, overlapMs, untilFullLook, type LowWater } from './low-water.ts'
-import { nap } from '../runtime/repeat.ts'
+import { interruptibleSleep } from '../runtime/repeat.ts'
 import type { DeadOwner } from '../db/owners.ts'
 import { raiseOrphans, rescueOverdue, rescueOwned, type RescueDeps, type TakenBy } from './rescue.ts'
 import { claimAndEnqueue, downstreamsWithBacklog, areQueuesFull, type ScheduleDeps } from './schedule.ts'
@@ -68,7 +68,7 @@ export function dispatcher(deps: DispatcherDeps): Dispatcher {
     sweptAt: -Infinity,
     dead: []
   }
-  const waiting = nap()
+  const waiting = interruptibleSleep()
   let failures = 0
   const yields = { from: 0, until: 0 }
 

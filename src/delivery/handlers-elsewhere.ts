@@ -1,7 +1,7 @@
 import { codesOfOthers } from '../db/cluster.ts'
 import type { Sql } from '../db/pool.ts'
 import type { Task } from '../domain/types.ts'
-import { Elsewhere, Unavailable } from '../runtime/errors.ts'
+import { HandlerElsewhere, Unavailable } from '../runtime/errors.ts'
 import { isPowerOfTen, type Logger } from '../runtime/logger.ts'
 import type { Cluster } from './cluster.ts'
 import { orUnavailable } from './unavailable.ts'
@@ -35,7 +35,7 @@ export function handlersElsewhere(deps: {
 const pauseMs = 300_000
 
 /**
- * The check of receipts of messageCodes without a handler here. It throws Elsewhere if another process has the handler: its hook must
+ * The check of receipts of messageCodes without a handler here. It throws HandlerElsewhere if another process has the handler: its hook must
  * decide. If none has it, the receipt is taken without a hook. A receipt from a queue comes back to the same process, and keeps those
  * behind it waiting: it waits no longer than a rolling deploy, `queuedWaitMs` (default a minute).
  */
@@ -63,7 +63,7 @@ export function receiptCheck({
       one.lastAt = now()
     }
     const mayWait = !isQueued || now() - one.waitingFrom < queuedWaitMs
-    if (mayWait && (await handlersElsewhere()).has(messageCode)) throw new Elsewhere()
+    if (mayWait && (await handlersElsewhere()).has(messageCode)) throw new HandlerElsewhere()
     one.taken++
     if (isPowerOfTen(one.taken)) log.warn({ taskNo, downstream, messageCode }, 'receipt.no_handler')
   }

@@ -12,7 +12,7 @@ import {
 } from '../db/outbox.ts'
 import { failpoint } from '../runtime/failpoint.ts'
 import type { Metrics } from '../runtime/metrics.ts'
-import { nap, repeat } from '../runtime/repeat.ts'
+import { interruptibleSleep, repeat } from '../runtime/repeat.ts'
 import { acceptRows, type AcceptRowsDeps } from './accept-rows.ts'
 
 export interface OutboxDeps extends AcceptRowsDeps {
@@ -48,7 +48,7 @@ export function outboxAcceptor(deps: OutboxDeps): Outbox {
   const shards = leases(deps, leaseMs)
   const codesElsewhere = leftFor<string>(elsewhereMs)
   const floor = outboxFloor()
-  const waiting = nap()
+  const waiting = interruptibleSleep()
   let isRunning = false
   let restMs = soonMs
   let failures = 0

@@ -106,7 +106,7 @@ function logEnd(
   applied: Completed
 ): void {
   const isWell = !('reason' in outcome)
-  const stale = applied === 'stale' || applied === 'zombie'
+  const stale = applied === 'stale' || applied === 'recorded'
   // A line that is not written is not built either.
   const isQuiet = isWell && !stale && log.isLevelEnabled?.('debug') === false
   if (isQuiet && (log.ended === undefined || (decision.move !== 'handled' && decision.move !== 'probed')))

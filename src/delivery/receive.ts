@@ -74,7 +74,7 @@ interface Store {
    */
   waiting: number
   text: number
-  /** Throws Elsewhere if a receipt of a messageCode without a handler here must wait for another process. */
+  /** Throws HandlerElsewhere if a receipt of a messageCode without a handler here must wait for another process. */
   checkElsewhere: ReturnType<typeof receiptCheck>
 }
 
@@ -192,7 +192,7 @@ async function keep(
     { mayBeLocked: true }
   )
   failpoint('receipt.after_commit')
-  if (move && (written === 'stale' || written === 'zombie')) return undefined
+  if (move && (written === 'stale' || written === 'recorded')) return undefined
   deps.metrics.received(result, move !== null)
   deps.log.debug(
     { taskNo: request.taskNo, downstream, attempt, result, move: move?.name, applied: written },

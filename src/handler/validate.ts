@@ -38,9 +38,9 @@ export function checkHandler(
   file: string,
   transports: readonly string[]
 ): LoadedHandler | HandlerError[] {
-  const wrongs: HandlerError[] = []
+  const errors: HandlerError[] = []
   const wrong = (what: string, fix: string): undefined => {
-    wrongs.push({ what, fix })
+    errors.push({ what, fix })
   }
 
   if (!isObject(exported)) {
@@ -54,7 +54,7 @@ export function checkHandler(
   }
   const own = hooks('', exported, ['onReceipt', 'checkBack'])
   const downstreams = destinations(exported['downstreams'])
-  if (wrongs.length > 0) return wrongs
+  if (errors.length > 0) return errors
   // The checks above prove this type.
   return { messageCode, file, body, downstreams, ...own } as LoadedHandler
 

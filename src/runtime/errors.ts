@@ -60,7 +60,7 @@ export const problems = {
   OVERLOADED: [429, 'The service is overloaded'],
   HEADERS_TOO_LARGE: [431, 'The headers are too large'],
   INTERNAL: [500, 'Internal error: a bug in Ackbox'],
-  UNAVAILABLE: [503, 'The service is unavailable: no database, overloaded, or stopping']
+  UNAVAILABLE: [503, 'The service cannot process this request now: repeat it']
 } as const satisfies Record<string, readonly [status: number, title: string]>
 
 export type ProblemCode = keyof typeof problems
@@ -163,7 +163,7 @@ export class Unavailable extends Error {
 }
 
 /** Only another process can answer. The connection is closed, so that the repeated call may reach that one. */
-export class Elsewhere extends Unavailable {
+export class HandlerElsewhere extends Unavailable {
   constructor() {
     super('another process has the handler of this messageCode: send it again')
   }

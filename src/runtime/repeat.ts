@@ -26,7 +26,10 @@ export const sleep = (ms: number, signal?: AbortSignal): Promise<void> =>
   wait(ms, undefined, { signal }).catch(() => {})
 
 /** A sleep that `end` cuts short, even before it begins. `take` resolves to true if it was cut short. */
-export function nap(): { take(ms: number, signal: AbortSignal): Promise<boolean>; end(): void } {
+export function interruptibleSleep(): {
+  take(ms: number, signal: AbortSignal): Promise<boolean>
+  end(): void
+} {
   let woken = false
   let end = (): void => {
     woken = true

@@ -11,7 +11,7 @@ import { countText } from '../db/page.ts'
 import { reconcile } from '../db/reconcile.ts'
 import { listRejected, removeRejected, retryRejected } from '../db/rejected.ts'
 import { resolveAlarm } from '../db/alarms.ts'
-import { archiveFailure, listFailures } from '../db/failures.ts'
+import { archiveFailure, listFailures } from '../db/failure-groups.ts'
 import {
   createKey,
   createSession,

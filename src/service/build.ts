@@ -64,8 +64,8 @@ export interface Service {
 }
 
 /** Time for a balancer to see the 503 of readyz before the port closes. */
-const farewellMs = 1_500
-const lastWordMs = 3_000
+const unreadyMs = 1_500
+const finalWriteMs = 3_000
 
 export async function buildService(options: ServiceOptions): Promise<Service> {
   const { config, databaseUrl, registry, log } = options
@@ -264,11 +264,11 @@ export async function buildService(options: ServiceOptions): Promise<Service> {
       // At the limit no job is taken and sends are cut off. Outcomes that PostgreSQL does not accept soon after are left to the leases.
       const limit = setTimeout(() => {
         for (const one of [stopping, cutOff]) one.abort()
-        lastWord = setTimeout(() => giveUp.abort(), lastWordMs)
+        finalWrite = setTimeout(() => giveUp.abort(), finalWriteMs)
       }, stopMs)
-      let lastWord: NodeJS.Timeout | undefined
+      let finalWrite: NodeJS.Timeout | undefined
       const farewell =
-        app && !config.embedded ? new Promise(resolve => setTimeout(resolve, farewellMs)) : undefined
+        app && !config.embedded ? new Promise(resolve => setTimeout(resolve, unreadyMs)) : undefined
       draining = true
       polls.stop()
       stopLooking.abort()
@@ -283,7 +283,7 @@ export async function buildService(options: ServiceOptions): Promise<Service> {
       await complete.idle().then(successors.idle)
       failpoint('shutdown.after_drain')
       clearTimeout(limit)
-      clearTimeout(lastWord)
+      clearTimeout(finalWrite)
       drained.abort()
       await presence.leave().catch(() => {})
       await jobQueue.stop()

@@ -5,7 +5,7 @@ import type { DeadOwner } from '../db/owners.ts'
 import { DatabaseError } from '../db/pool.ts'
 import type { Owner } from '../delivery/lease.ts'
 import type { Logger } from '../runtime/logger.ts'
-import { nap } from '../runtime/repeat.ts'
+import { interruptibleSleep } from '../runtime/repeat.ts'
 
 export interface HeartbeatData {
   url: string
@@ -58,7 +58,7 @@ export function openHeartbeat({ databaseUrl, node, roles, onDead, log }: Heartbe
   const at = (slot: number): number => Number(Atomics.load(times, slot)) / 1_000 + aheadMs
   let thread: Worker | undefined
   let ended: Promise<void> | undefined
-  const retired = nap()
+  const retired = interruptibleSleep()
 
   function start(): Promise<void> {
     const workerData: HeartbeatData = {

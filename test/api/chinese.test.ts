@@ -76,7 +76,7 @@ t.test('the common errors of a schema are in Chinese too, each by a pattern of i
 t.test('what the rules of a request say in their own words is in Chinese too', t => {
   const src = path.resolve(import.meta.dirname, '../../../src/api')
   const said = readdirSync(src)
-    .filter(file => /^(requests|queries|task-rules|session|task-acts|downstreams|reconcile)/.test(file))
+    .filter(file => /^(requests|queries|task-rules|session|task-actions|downstreams|reconcile)/.test(file))
     .flatMap(file => [
       ...readFileSync(path.join(src, file), 'utf8').matchAll(/'(must (?:be|have|not) [^']+)'/g)
     ])

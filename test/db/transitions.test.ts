@@ -217,7 +217,7 @@ t.test('an attempt is kept even when its move came too late; a zombie’s second
   const id = await standing(sql, at('HANDLED'))
   const late = { move: moveOf(id, 'handled', 4), attempt: failed() }
   t.same(await applyMoves(sql, [late]), ['stale'])
-  t.same(await applyMoves(sql, [{ ...late, attempt: failed({ node: 'b' }) }]), ['zombie'])
+  t.same(await applyMoves(sql, [{ ...late, attempt: failed({ node: 'b' }) }]), ['recorded'])
   const rows = await sql`select * from attempt`
   t.match(
     [...rows],

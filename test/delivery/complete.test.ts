@@ -1,7 +1,7 @@
 // Completions that arrive together are written together: each by the statement for its kind, a delivery once per statement.
 import t, { type Test } from 'tap'
 import { completeReceipts, type HandledReceipt } from '../../src/db/receipts.ts'
-import { completeSends, type SuccessfulSend } from '../../src/db/sends.ts'
+import { completeSends, type SuccessfulSend } from '../../src/db/successful-sends.ts'
 import { applyMoves, type ReceiptRow } from '../../src/db/transitions.ts'
 import type { Sql } from '../../src/db/pool.ts'
 import { completer, type Complete, type MeasuredCompletion } from '../../src/delivery/complete.ts'

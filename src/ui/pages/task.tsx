@@ -11,7 +11,7 @@ import { withFilter } from '../search.ts'
 import { language, may, now, param, session, texts } from '../state.ts'
 import { EditAsNew } from './edit.tsx'
 import { Prepared } from './prepared.tsx'
-import { askSettle, TaskActs } from './task-acts.tsx'
+import { askSettle, TaskActs } from './task-actions.tsx'
 import { Timeline } from './timeline.tsx'
 
 interface Read {

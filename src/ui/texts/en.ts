@@ -35,7 +35,7 @@ export const en = {
     SEND_EXHAUSTED: 'all tries failed',
     RECEIPT_TIMEOUT: 'no receipt came',
     REFUSED: 'refused',
-    RECEIPT_FAILED: 'its receipt says FAILED',
+    RECEIPT_FAILED: 'its receipt says FAILED, or RETRY with no tries left',
     EXPIRED: 'past its deliverBefore',
     SKIPPED: 'skipped by its handler',
     DELETED: 'deleted',

@@ -36,7 +36,7 @@ export const zh: Texts = {
     SEND_EXHAUSTED: '重试次数用尽',
     RECEIPT_TIMEOUT: '回执超时',
     REFUSED: '被拒绝',
-    RECEIPT_FAILED: '回执为失败',
+    RECEIPT_FAILED: '回执为失败，或要求重试但次数已用完',
     EXPIRED: '已过投递期限',
     SKIPPED: '被处理器跳过',
     DELETED: '已删除',

@@ -1,5 +1,5 @@
 import t from 'tap'
-import { archiveFailure, listFailures, type FailureFilter } from '../../src/db/failures.ts'
+import { archiveFailure, listFailures, type FailureFilter } from '../../src/db/failure-groups.ts'
 import { listDeliveries } from '../../src/db/lists.ts'
 import { readBlocks } from '../../src/db/blocks.ts'
 import { readChanges } from '../../src/db/changes.ts'
@@ -49,7 +49,7 @@ t.test('what FAILED for one cause is one group, written with the failure itself'
     await fail(sql, await standing(sql, inFlight), `stock ${n} of order-${n} is gone`)
   const other = await standing(sql, inFlight, { messageCode: 'stock.moved', taskNo: 'moved-1' })
   await fail(sql, other, 'the warehouse is closed')
-  t.same(await fail(sql, other, 'again'), ['zombie'], 'who comes late')
+  t.same(await fail(sql, other, 'again'), ['recorded'], 'who comes late')
 
   const { failures, partial } = await listFailures(reads, filter())
   t.equal(partial, undefined)

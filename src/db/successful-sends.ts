@@ -80,6 +80,6 @@ export async function completeSends(
   return sends.map(({ move }): Applied => {
     const key = move.taskId + move.downstream
     if (!moved || moved.has(key)) return 'moved'
-    return !written || written.has(key) ? 'stale' : 'zombie'
+    return !written || written.has(key) ? 'stale' : 'recorded'
   })
 }

@@ -3,7 +3,7 @@
 import t, { type Test } from 'tap'
 import { applyMoves, type Applied } from '../../src/db/transitions.ts'
 import type { Sql } from '../../src/db/pool.ts'
-import { isSuccessfulSend, completeSends, type SuccessfulSend } from '../../src/db/sends.ts'
+import { isSuccessfulSend, completeSends, type SuccessfulSend } from '../../src/db/successful-sends.ts'
 import { states } from '../../src/domain/transitions.ts'
 import { testDb } from '../support/postgres.ts'
 import { standing, tried, undone, written } from '../support/rows.ts'
@@ -80,7 +80,7 @@ t.test('a send that went well leaves the same rows by either statement', async (
   await sql.unsafe('rollback')
   t.same(narrow.applied, wide.applied)
   t.same(narrow.tables, wide.tables)
-  t.same(new Set(wide.applied), new Set(['moved', 'stale', 'zombie']), 'the cases show every answer')
+  t.same(new Set(wide.applied), new Set(['moved', 'stale', 'recorded']), 'the cases show every answer')
 })
 
 t.test('nothing but a plain send goes the short way', t => {
@@ -101,6 +101,6 @@ t.test('an attempt whose delivery is gone is kept, and says that it is stale', a
     name: 'sent'
   } as const
   t.same(await completeSends(sql, [{ move, attempt: tried() }]), ['stale'])
-  t.same(await completeSends(sql, [{ move, attempt: tried() }]), ['zombie'])
+  t.same(await completeSends(sql, [{ move, attempt: tried() }]), ['recorded'])
   t.equal((await sql`select from attempt`).length, 1)
 })
