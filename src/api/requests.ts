@@ -192,7 +192,7 @@ export const reconcileBody = z.strictObject({
     .max(reconcileSize)
     .optional()
     .describe(
-      'All tasks of this time and bucket that the downstream has handled. Tasks of other times are ignored.'
+      'All tasks of this time and bucket that the downstream has handled. HANDLED tasks of other times are ignored.'
     ),
   digest: z
     .record(bucket, z.strictObject({ count: z.int().min(0), hash: z.string().regex(/^[0-9a-f]{16}$/) }))

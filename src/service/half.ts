@@ -1,4 +1,4 @@
-// Half messages: the functions for the API, and the loop that runs checks.
+// Half messages: the functions for the API, and the checker for `service/loops`.
 import { producerAsker } from '../delivery/ask-producer.ts'
 import { checker, mostOfOne, type Checker } from '../delivery/checker.ts'
 import { checkNow, commit, rollBack, type HalfDeps } from '../delivery/half.ts'
