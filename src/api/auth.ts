@@ -67,11 +67,13 @@ export function doorkeeper(deps: Pick<ApiDeps, 'auth' | 'findKey' | 'publicUrl'>
         return done()
       }
       const { authorization } = request.headers
-      const session = authorization === undefined ? sessionOf(request, deps.publicUrl) : null
+      const isDtm = request.routeOptions.url?.startsWith('/api/dtmsvr/')
+      const key = bearer(authorization) ?? (isDtm ? basic(authorization) : null)
+      // A proxy may ask for a login of its own: a header without an API key does not end the session.
+      const session = key === null ? sessionOf(request, deps.publicUrl) : null
       if (session !== null && !isOwnWrite(request, session))
         return done(new Problem('CSRF', `send the csrf of GET /session as the header ${csrfHeader}`))
-      const isDtm = request.routeOptions.url?.startsWith('/api/dtmsvr/')
-      const secret = session ?? bearer(authorization) ?? (isDtm ? basic(authorization) : null)
+      const secret = key ?? session
       if (secret === null) return done(new Problem('UNAUTHORIZED', 'send Authorization: Bearer ack_…'))
       const hashed = hash('sha256', secret, 'hex')
       const found = remembered(hashed)

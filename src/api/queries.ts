@@ -12,7 +12,7 @@ import {
 import { requireCode, type Caller } from './auth.ts'
 import { Problem } from '../runtime/errors.ts'
 import { defined } from '../domain/optional-members.ts'
-import { bizText, downstream, instant, messageCode, rfc3339, sceneType, taskNo } from './requests.ts'
+import { bizText, downstream, instant, messageCode, sceneType, taskNo, timeText } from './requests.ts'
 
 // A query contains only text. These schemas convert text to values, and refuse the rest.
 export const count = (min: number, max: number) => {
@@ -25,7 +25,9 @@ export const count = (min: number, max: number) => {
     .meta({ type: 'integer', minimum: min, maximum: max })
 }
 export const flag = z.enum(['true', 'false']).transform(text => text === 'true')
-export const time = rfc3339.transform(text => instant(text) ?? new Date(Number.NaN))
+/** In a query, a `+` that is not encoded arrives as a space. */
+const withPlus = (text: string): string => text.replace(/ (?=\d\d:\d\d$)/, '+')
+export const time = timeText(withPlus).transform(text => instant(withPlus(text)) ?? new Date(Number.NaN))
 export const fingerprint = z.string().regex(/^[0-9a-f]{16}$/, 'must be 16 hexadecimal digits')
 
 interface Span {

@@ -19,15 +19,18 @@ export const messageCode = z
 export const downstream = z
   .string()
   .regex(downstreamForm, 'must be 1 to 32 of a-z 0-9 - and start with a letter')
-export const rfc3339 = z
-  .string()
-  .refine(text => instant(text) !== null, {
-    error: ({ input }) =>
-      Number.isNaN(msOf(String(input)))
-        ? 'must be an RFC 3339 time with its zone, like 2026-11-20T10:00:00Z'
-        : 'must be in 1970 to 9999'
-  })
-  .meta({ format: 'date-time' })
+/** `read`: what to do with the text first. */
+export const timeText = (read: (text: string) => string) =>
+  z
+    .string()
+    .refine(text => instant(read(text)) !== null, {
+      error: ({ input }) =>
+        Number.isNaN(msOf(read(String(input))))
+          ? 'must be an RFC 3339 time with its zone, like 2026-11-20T10:00:00Z'
+          : 'must be in 1970 to 9999'
+    })
+    .meta({ format: 'date-time' })
+export const rfc3339 = timeText(text => text)
 const isObject = (value: unknown) => typeof value === 'object' && value !== null && !Array.isArray(value)
 
 /** Any text but control characters, which no index, no header and no query should hold. */

@@ -8,13 +8,8 @@ import { lastAttemptAt, lastReason, lastStatus, mostOfDelivery, type Reads } fro
 import { alarm, delivery, downstream, outboxRejected, prepared, reconciliation, task } from './schema.ts'
 import { attemptView, deliveryView, iso, receiptView, taskView, type TaskView } from './views.ts'
 import { present } from '../domain/optional-members.ts'
-import {
-  searchDeliveries,
-  searchTasks,
-  statusOfTask,
-  type DeliveryFilter,
-  type TaskFilter
-} from './search.ts'
+import { searchTasks, statusOfTask, type TaskFilter } from './search.ts'
+import { searchDeliveries, type DeliveryFilter } from './search-deliveries.ts'
 import { is, mostCounted, mostLooked, ofMessages, paged, pagedLook, upTo, type ListFilter } from './page.ts'
 import { statusWord, type AlarmKind } from '../domain/types.ts'
 

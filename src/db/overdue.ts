@@ -43,6 +43,7 @@ export async function findOverdue(
   places: readonly ScanCursor[],
   { clocks, limit }: { clocks: number; limit: number }
 ): Promise<OverdueAt[]> {
+  // `offset 0` keeps the search for up_to separate: without it PostgreSQL repeats it for each row that it returns.
   const rows = await sql<({ place: number; upTo: string | null; isOverdue: boolean } & Overdue)[]>`
     select ${columns(sql)}, o.place::int, e.up_to::text as "upTo", t.id is not null as "isOverdue"
     from unnest(
@@ -54,6 +55,7 @@ export async function findOverdue(
         order by w.next_action_at
         offset ${clocks - 1}::int limit 1
       ) as up_to
+      offset 0
     ) e left join lateral (
       select w.* from delivery w
       where w.status = 0 and w.downstream = o.downstream and w.next_action_at <= coalesce(e.up_to, now())

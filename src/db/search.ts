@@ -1,9 +1,10 @@
-// Searches for a page of a list. It reads at most 20,000 rows (5,000 for the text of a reason or a fingerprint), from the index that fits.
+// Searches for a page of a list of tasks. It reads at most 20,000 rows (5,000 for the text of a reason or a fingerprint), from the index that fits.
 import { and, eq, gte, lt, sql, type SQL, alias, QueryBuilder } from './drizzle.ts'
-import { lastFingerprint, lastReason, type Reads } from './reads.ts'
+import { lastReason, type Reads } from './reads.ts'
 import { delivery, prepared, task } from './schema.ts'
 import { is, literally, mostLooked, ofMessages, upTo, type ListFilter } from './page.ts'
 import { uuidAt } from '../domain/ids.ts'
+import { defined } from '../domain/optional-members.ts'
 import { statusNumber, type Reason, type Status, type TaskStatus } from '../domain/types.ts'
 
 /** `downstream`: the task has a delivery to it, in any status. */
@@ -26,7 +27,7 @@ export type TaskFilter = ListFilter & {
 }
 
 /** The rows of a page and one more, or fewer. */
-interface SearchResult<Row> {
+export interface SearchResult<Row> {
   rows: Row[]
   /** Not all rows were read: the cursor at which to continue. */
   until?: string
@@ -41,13 +42,13 @@ export const statusOfTask = new QueryBuilder()
   .from(part)
   .where(eq(part.taskId, task.id))
 
-const number = (status: Status | undefined): number | undefined => status && statusNumber[status]
+export const number = (status: Status | undefined): number | undefined => status && statusNumber[status]
 
-const hasText = (column: SQL, text: string | undefined): SQL | undefined =>
+export const hasText = (column: SQL, text: string | undefined): SQL | undefined =>
   text === undefined ? undefined : sql`${column} ilike ${`%${literally(text)}%`}`
 
 /** Conditions of a task's own row. */
-const ofRow = (filter: Omit<TaskFilter, 'status'>): SQL | undefined =>
+export const ofRow = (filter: Omit<TaskFilter, 'status'>): SQL | undefined =>
   and(
     is(task.id, filter.id),
     ofMessages(filter),
@@ -86,13 +87,39 @@ export async function searchTasks(reads: Reads, filter: TaskFilter): Promise<Sea
   return await byKey(reads, filter, status)
 }
 
+/**
+ * One statement for the rows of a page, newest first by `order`, and where its look ended if there are too few: between two statements, rows
+ * leave the look and come to it. `end` is read only if it is needed.
+ */
+export async function pageOf<Row extends object>(
+  { db }: Pick<Reads, 'db'>,
+  {
+    head = sql`with`,
+    page,
+    end,
+    order,
+    limit
+  }: { head?: SQL; page: SQL; end: SQL; order: SQL; limit: number }
+): Promise<{ rows: Row[]; end: Row | undefined }> {
+  const found = await db.execute(sql`
+    ${head} page as materialized (${page})
+    select * from (
+      select page.*, false as is_end from page
+      union all
+      select last.*, true from (${end}) last where (select count(*) from page) <= ${limit}
+    ) found
+    order by is_end, ${order}`)
+  const rows = [...found] as (Row & { is_end: boolean })[]
+  return { rows: rows.filter(row => !row.is_end), end: rows.find(row => row.is_end) }
+}
+
 /** The text of a reason, or the last failure, costs one more look-up for each row. */
-const mostOf = (filter: { lastReason?: string; fingerprint?: string }): number =>
+export const mostOf = (filter: { lastReason?: string; fingerprint?: string }): number =>
   (filter.lastReason ?? filter.fingerprint) === undefined ? mostLooked : mostLooked / 4
 
 /** By the primary key, or by the business key. */
 async function byKey(
-  { db }: Reads,
+  reads: Reads,
   filter: TaskFilter,
   status: Status | undefined
 ): Promise<SearchResult<{ id: string }>> {
@@ -108,26 +135,27 @@ async function byKey(
     )}
     order by id desc
     ${more}`
-  const rows = await db.execute<{ id: string }>(sql`
-    select task.id from (${looked(sql`limit ${mostOf(filter)}`)}) task
-    where ${and(
-      // A task that is not ACTIVE has no deliveries: their aggregate would be DELETED.
-      status && eq(task.state, 'ACTIVE'),
-      ofTask(filter, is(visibleStatus, number(status))),
-      sql`true`
-    )}
-    order by task.id desc
-    limit ${filter.limit + 1}`)
-  if (rows.length > filter.limit) return { rows }
-  const [last] = await db.execute<{ id: string }>(
-    sql`select task.id from (${looked(sql`offset ${mostOf(filter) - 1} limit 1`)}) task`
-  )
-  return last ? { rows, until: last.id } : { rows }
+  const { rows, end } = await pageOf<{ id: string }>(reads, {
+    page: sql`
+      select task.id from (${looked(sql`limit ${mostOf(filter)}`)}) task
+      where ${and(
+        // A task that is not ACTIVE has no deliveries: their aggregate would be DELETED.
+        status && eq(task.state, 'ACTIVE'),
+        ofTask(filter, is(visibleStatus, number(status))),
+        sql`true`
+      )}
+      order by task.id desc
+      limit ${filter.limit + 1}`,
+    end: sql`select task.id from (${looked(sql`offset ${mostOf(filter) - 1} limit 1`)}) task`,
+    order: sql`id desc`,
+    limit: filter.limit
+  })
+  return { rows, ...defined({ until: end?.id }) }
 }
 
 /** The same for half messages. They have no deliveries: a filter by downstream or needCallback finds none. */
 async function halves(
-  { db }: Reads,
+  reads: Reads,
   filter: TaskFilter,
   state: 'PREPARED' | 'CANCELLED'
 ): Promise<SearchResult<{ id: string }>> {
@@ -140,20 +168,23 @@ async function halves(
     )}
     order by task_id desc
     ${more}`
-  const rows = await db.execute<{ id: string }>(sql`
-    select task.id from (${looked(sql`limit ${mostLooked}`)}) half join task on task.id = half.task_id
-    where ${and(eq(task.state, state), is(sql`(half.checks > 0)`, filter.checked), ofTask(filter, undefined))}
-    order by task.id desc
-    limit ${filter.limit + 1}`)
-  if (rows.length > filter.limit) return { rows }
-  const [last] = await db.execute<{ id: string }>(
-    sql`select task_id as id from (${looked(sql`offset ${mostLooked - 1} limit 1`)}) half`
-  )
-  return last ? { rows, until: last.id } : { rows }
+  const { rows, end } = await pageOf<{ id: string }>(reads, {
+    page: sql`
+      select task.id from (${looked(sql`limit ${mostLooked}`)}) half join task on task.id = half.task_id
+      where ${and(eq(task.state, state), is(sql`(half.checks > 0)`, filter.checked), ofTask(filter, undefined))}
+      order by task.id desc
+      limit ${filter.limit + 1}`,
+    end: sql`select task_id as id from (${looked(sql`offset ${mostLooked - 1} limit 1`)}) half`,
+    order: sql`id desc`,
+    limit: filter.limit
+  })
+  return { rows, ...defined({ until: end?.id }) }
 }
 
-/** The downstreams that have deliveries with this status, by skipping through its index. */
-const names = (status: 0 | 2): SQL => sql`
+/** The downstreams that have deliveries with this status, by skipping through its index; or only the given one. */
+export const names = (status: 0 | 2, only?: string): SQL =>
+  only === undefined
+    ? sql`
   with recursive name (downstream) as (
     (select d.downstream from delivery d where d.status = ${sql.raw(String(status))} order by d.downstream limit 1)
     union all
@@ -161,9 +192,10 @@ const names = (status: 0 | 2): SQL => sql`
       where d.status = ${sql.raw(String(status))} and d.downstream > n.downstream order by d.downstream limit 1)
     from name n where n.downstream is not null
   )`
+    : sql`with name (downstream) as (select ${only}::text)`
 
 /** All SENDING deliveries, from the index of what is due. Only while they are not too many. */
-const allSending = sql`
+export const allSending = sql`
   select d.task_id, d.downstream from name n cross join lateral (
     select w.task_id, w.downstream from delivery w
     where w.status = 0 and w.downstream = n.downstream
@@ -171,9 +203,9 @@ const allSending = sql`
     limit ${mostLooked + 1}
   ) d`
 
-async function sendingAreFew({ db }: Reads): Promise<boolean> {
+export async function sendingAreFew({ db }: Reads, only?: string): Promise<boolean> {
   const [row] = await db.execute<{ n: number }>(sql`
-    ${names(0)}
+    ${names(0, only)}
     select count(*)::int as n from (${allSending} limit ${mostLooked + 1}) few`)
   return (row?.n ?? 0) <= mostLooked
 }
@@ -197,103 +229,36 @@ async function sending({ db }: Reads, filter: TaskFilter): Promise<{ id: string 
  * a SENDING delivery is not FAILED yet.
  */
 async function failed({ db }: Reads, filter: TaskFilter): Promise<SearchResult<{ id: string }>> {
-  const rows = await db.execute<{ id: string | null; until: string | null }>(sql`
+  const looked = (more: SQL): SQL => sql`
+    select f.task_id from delivery f
+    where f.downstream = n.downstream and f.status = 2
+      and f.task_id < ${upTo(filter)}::uuid and f.task_id >= ${uuidAt(filter.from)}::uuid
+    order by f.task_id desc
+    ${more}`
+  const found = await db.execute<{ id: string; is_end: boolean }>(sql`
     ${names(2)}, page as (
       select page.id from name n cross join lateral (
         select task.id
-        from (
-          select f.task_id from delivery f
-          where f.downstream = n.downstream and f.status = 2
-            and f.task_id < ${upTo(filter)}::uuid and f.task_id >= ${uuidAt(filter.from)}::uuid
-          order by f.task_id desc
-          limit ${mostOf(filter)}
-        ) look cross join lateral (select * from task where id = look.task_id offset 0) task
+        from (${looked(sql`limit ${mostOf(filter)}`)}) look
+          cross join lateral (select * from task where id = look.task_id offset 0) task
         where ${ofTask(filter, sql`not ${isSending}`)}
         order by look.task_id desc
         limit ${filter.limit + 1}
       ) page
+    ), last as (
+      select last.task_id from name n cross join lateral (${looked(sql`offset ${mostOf(filter) - 1} limit 1`)}) last
     )
-    select distinct page.id, null as until from page
-    order by page.id desc
-    limit ${filter.limit + 1}`)
-  const ids = rows.flatMap(row => (row.id === null ? [] : { id: row.id }))
-  if (ids.length > filter.limit) return { rows: ids }
-  const until = await failedUntil({ db }, filter)
+    select * from (
+      (select distinct page.id, false as is_end from page order by page.id desc limit ${filter.limit + 1})
+      union all
+      (select last.task_id, true from last order by last.task_id desc limit 1)
+    ) found
+    order by is_end, id desc`)
+  const rows = found.filter(row => !row.is_end)
+  const until = found.find(row => row.is_end)?.id
+  // A look of one downstream may end above the rows of another one: what lies between them is not on this page.
+  const isWhole = rows.length > filter.limit && (rows[filter.limit - 1]?.id ?? '') >= (until ?? '')
+  if (until === undefined || isWhole) return { rows }
   // The next page continues at the first of these ends.
-  return until === undefined ? { rows: ids } : { rows: ids.filter(row => row.id >= until), until }
-}
-
-/** Where the look at FAILED deliveries ends first, among the downstreams that have more of them. */
-async function failedUntil({ db }: Pick<Reads, 'db'>, filter: TaskFilter): Promise<string | undefined> {
-  const [row] = await db.execute<{ id: string | null }>(sql`
-    ${names(2)}
-    select max(last.task_id::text) as id from name n cross join lateral (
-      select f.task_id from delivery f
-      where f.downstream = n.downstream and f.status = 2
-        and f.task_id < ${upTo(filter)}::uuid and f.task_id >= ${uuidAt(filter.from)}::uuid
-      order by f.task_id desc
-      offset ${mostOf(filter) - 1} limit 1
-    ) last`)
-  return row?.id ?? undefined
-}
-
-/** The reasons of deliveries that are not FAILED. */
-const endings: Reason[] = ['DELETED', 'SKIPPED']
-
-export type DeliveryFilter = Omit<TaskFilter, 'status' | 'needCallback' | 'checked'> & {
-  status?: Status
-  phase?: string
-  /** The fingerprint of its last failure. */
-  fingerprint?: string
-}
-
-/** The keys of a page of deliveries, newest task first, after `(id, name)`. */
-export async function searchDeliveries(
-  reads: Reads,
-  filter: DeliveryFilter,
-  [id, name]: [id: string, name: string]
-): Promise<SearchResult<{ task_id: string; downstream: string }>> {
-  const page = and(
-    sql`(delivery.task_id, delivery.downstream) < (${id}::uuid, ${name})`,
-    sql`delivery.task_id >= ${uuidAt(filter.from)}::uuid`
-  )
-  const conditions = and(
-    ofRow(filter),
-    is(sql`delivery.downstream`, filter.downstream),
-    is(sql`delivery.status`, number(filter.status)),
-    is(sql`delivery.phase`, filter.phase),
-    is(sql`delivery.reason`, filter.reason),
-    hasText(lastReason(delivery.taskId, delivery.downstream), filter.lastReason),
-    is(lastFingerprint(delivery.taskId, delivery.downstream), filter.fingerprint),
-    sql`true`
-  )
-  const from = (look: SQL): SQL => sql`
-    select delivery.task_id, delivery.downstream
-    from (${look}) look
-      cross join lateral (select * from delivery where task_id = look.task_id and downstream = look.downstream offset 0) delivery
-      cross join lateral (select * from task where id = look.task_id offset 0) task
-    where ${and(page, conditions)}
-    order by delivery.task_id desc, delivery.downstream desc
-    limit ${filter.limit + 1}`
-  const isSendingAsked = filter.status === 'SENDING' || filter.phase !== undefined
-  if (isSendingAsked && (await sendingAreFew(reads)))
-    return { rows: await reads.db.execute(sql`${names(0)} ${from(allSending)}`) }
-  const looked = (more: SQL): SQL =>
-    filter.status === 'FAILED' || (filter.reason !== undefined && !endings.includes(filter.reason))
-      ? sql`select * from (
-          select f.task_id, f.downstream from name n cross join lateral (
-            select task_id, downstream from delivery
-            where downstream = n.downstream and status = 2 and ${page}
-            order by task_id desc limit ${mostLooked}
-          ) f) delivery
-        order by task_id desc, downstream desc ${more}`
-      : sql`select task_id, downstream from delivery where ${page} order by task_id desc, downstream desc ${more}`
-  const rows = await reads.db.execute<{ task_id: string; downstream: string }>(
-    sql`${names(2)} ${from(looked(sql`limit ${mostOf(filter)}`))}`
-  )
-  if (rows.length > filter.limit) return { rows }
-  const [last] = await reads.db.execute<{ task_id: string; downstream: string }>(
-    sql`${names(2)} ${looked(sql`offset ${mostOf(filter) - 1} limit 1`)}`
-  )
-  return last ? { rows, until: `${last.task_id}:${last.downstream}` } : { rows }
+  return { rows: rows.filter(row => row.id >= until), until }
 }

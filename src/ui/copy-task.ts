@@ -76,7 +76,9 @@ export function extendOf(task: Task, changed: readonly string[]): Record<string,
   const { difference: _, ...kept } = { ...had, copiedFrom: task.taskNo } as Record<string, unknown>
   const all = changed.join('\n')
   for (const most of [400, 200, 100]) {
-    const extend = { ...kept, difference: all.length > most ? `${all.slice(0, most)}…` : all }
+    // The API refuses half of a surrogate pair.
+    const cut = all.slice(0, most).replace(/[\uD800-\uDBFF]$/, '')
+    const extend = { ...kept, difference: all.length > most ? `${cut}…` : all }
     if (JSON.stringify(extend).length <= mostExtend) return extend
   }
   return JSON.stringify(kept).length <= mostExtend ? kept : (had as Record<string, unknown>)

@@ -66,6 +66,11 @@ t.test('a write with the cookie needs its token; with a key in the header it nee
     401,
     'the header counts'
   )
+  // As a proxy sends it that asks for a login of its own.
+  const authorization = 'Basic dXNlcjpwYXNz'
+  t.match((await pause({ cookie, authorization })).json(), { code: 'CSRF' })
+  t.equal((await pause({ cookie, authorization, 'ackbox-csrf': said.csrf })).statusCode, 200)
+  t.equal((await pause({ authorization })).statusCode, 401)
   t.match((await app.inject({ method: 'DELETE', url: '/session', headers: { cookie } })).json(), {
     code: 'CSRF'
   })

@@ -1,6 +1,7 @@
 // Long tables: 45,000 tasks of an hour. Few of them match a search.
 import t from 'tap'
 import { countDownstreams, listDeliveries, listTasks } from '../../src/db/lists.ts'
+import { defined } from '../../src/domain/optional-members.ts'
 import { only } from '../support/only.ts'
 import { cannotCountReads, testDb } from '../support/postgres.ts'
 
@@ -84,6 +85,46 @@ t.test('lists of a long table look at 20,000 rows at most, and say where to go o
     partial: undefined
   })
 })
+
+t.test(
+  'a list of FAILED passes over none of a downstream with a longer look, and finds a single downstream at once',
+  async t => {
+    const { sql, reads } = await testDb(t)
+    // From the newest: 20,000 of a for another reason, 10 of a, then 60 of b.
+    await sql.unsafe(`
+    insert into task (id, task_no, message_code, scene_type, message_body, content_hash, state, created_by)
+    select (lpad(to_hex(1700000000000 - n * 80), 12, '0') || '70008000000000000000')::uuid, 'task-' || n, 'order.paid', '', '{}', 'x', 'ACTIVE', 'shop'
+    from generate_series(1, 20070) n;
+    insert into delivery (task_id, downstream, status, attempt, tries_left, needs_receipt, reason)
+    select id, case when n > 20010 then 'b' else 'a' end, 2, 1, 0, false, 'SEND_EXHAUSTED'
+    from (select id, row_number() over (order by id desc) as n from task) t;
+    insert into attempt (task_id, downstream, attempt, outcome, reason, status_code, ms, node, started_at)
+    select d.task_id, d.downstream, 1, 'failed', case when n > 20000 then 'no stock' else 'busy' end, 503, 3, 'n', now()
+    from (select *, row_number() over (order by task_id desc) as n from delivery) d`)
+    const found: string[] = []
+    let cursor: string | undefined
+    do {
+      const page = await listTasks(reads, {
+        ...window,
+        status: 'FAILED',
+        lastReason: 'no stock',
+        ...defined({ cursor })
+      })
+      if (page === 'bad_cursor') throw new Error(page)
+      found.push(...page.tasks.map(one => one.taskNo))
+      cursor = page.nextCursor
+    } while (cursor !== undefined)
+    t.same(
+      found,
+      Array.from({ length: 70 }, (_, n) => `task-${20_001 + n}`)
+    )
+    for (const filter of [{ status: 'FAILED' }, { reason: 'SEND_EXHAUSTED' }] as const)
+      t.match(await listDeliveries(reads, { ...window, ...filter, downstream: 'b', limit: 1 }), {
+        deliveries: only({ taskNo: 'task-20011' }),
+        partial: undefined
+      })
+  }
+)
 
 t.test('counts beyond 10,000 are not counted; what is in flight is seen behind any backlog', async t => {
   const { sql, reads } = await testDb(t)
