@@ -8,7 +8,7 @@ import { lastAttemptAt, lastReason, lastStatus, mostOfDelivery, type Reads } fro
 import { alarm, delivery, downstream, outboxRejected, prepared, reconciliation, task } from './schema.ts'
 import { attemptView, deliveryView, iso, receiptView, taskView, type TaskView } from './views.ts'
 import { present } from '../domain/optional-members.ts'
-import { searchTasks, statusOfTask, type TaskFilter } from './search.ts'
+import { downstreamsWith, searchTasks, statusOfTask, type TaskFilter } from './search.ts'
 import { searchDeliveries, type DeliveryFilter } from './search-deliveries.ts'
 import { is, mostCounted, mostLooked, ofMessages, paged, pagedLook, upTo, type ListFilter } from './page.ts'
 import { statusWord, type AlarmKind } from '../domain/types.ts'
@@ -177,7 +177,8 @@ async function countOfDeliveries({ db }: Reads, taskId: string) {
 }
 
 /**
- * Counts of open and FAILED deliveries by downstream: of those in the table and in `names`. They are exact up to 10,000 rows. Beyond, it
+ * Counts of open and FAILED deliveries by downstream: of those in the table, in `names`, and with a FAILED delivery, which may be left of a
+ * handler that was removed. They are exact up to 10,000 rows. Beyond, it
  * reads 20,000 rows each of those that are due, that come due next (all IN_FLIGHT ones are among them), and that wait for others.
  */
 export async function countDownstreams({ db }: Reads, names: readonly string[]) {
@@ -201,11 +202,15 @@ export async function countDownstreams({ db }: Reads, names: readonly string[]) 
     blocked: number
     failed: number
   }>(sql`
+    ${downstreamsWith(2)}
     select n.name, ${downstream.pausedAt} as "pausedAt", ${downstream.pausedBy} as "pausedBy", ${downstream.concurrency} as concurrency,
       ${downstream.perSecond} as "perSecond", ${downstream.limitsAt} as "setAt", ${downstream.limitsBy} as "setBy", c.*,
       (select count(*)::int from (
         select from delivery f where f.downstream = n.name and f.status = 2 limit ${mostCounted + 1}) f) as failed
-    from (select unnest(${textArray(names)}::text[]) as name union select name from downstream) n
+    from (
+      select unnest(${textArray(names)}::text[]) as name union select name from downstream
+      union select downstream from name where downstream is not null
+    ) n
       left join downstream on downstream.name = n.name
       cross join lateral (
         select min(at) filter (where look = 1 and phase = 'WAITING') as "oldestDueAt", count(*) filter (where phase = 'WAITING')::int as waiting,

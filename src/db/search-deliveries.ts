@@ -7,7 +7,7 @@ import {
   allSending,
   hasText,
   mostOf,
-  names,
+  downstreamsWith,
   number,
   ofRow,
   pageOf,
@@ -58,7 +58,7 @@ export async function searchDeliveries(
     limit ${filter.limit + 1}`
   const isSendingAsked = filter.status === 'SENDING' || filter.phase !== undefined
   if (isSendingAsked && (await sendingAreFew(reads, filter.downstream)))
-    return { rows: await reads.db.execute(sql`${names(0, filter.downstream)} ${from(allSending)}`) }
+    return { rows: await reads.db.execute(sql`${downstreamsWith(0, filter.downstream)} ${from(allSending)}`) }
   const looked = (more: SQL): SQL =>
     filter.status === 'FAILED' || (filter.reason !== undefined && !endings.includes(filter.reason))
       ? sql`select * from (
@@ -70,7 +70,7 @@ export async function searchDeliveries(
         order by task_id desc, downstream desc ${more}`
       : sql`select task_id, downstream from delivery where ${page} order by task_id desc, downstream desc ${more}`
   const { rows, end } = await pageOf<{ task_id: string; downstream: string }>(reads, {
-    head: sql`${names(2, filter.downstream)},`,
+    head: sql`${downstreamsWith(2, filter.downstream)},`,
     page: from(looked(sql`limit ${mostOf(filter)}`)),
     end: looked(sql`offset ${mostOf(filter) - 1} limit 1`),
     order: sql`task_id desc, downstream desc`,

@@ -182,7 +182,7 @@ async function halves(
 }
 
 /** The downstreams that have deliveries with this status, by skipping through its index; or only the given one. */
-export const names = (status: 0 | 2, only?: string): SQL =>
+export const downstreamsWith = (status: 0 | 2, only?: string): SQL =>
   only === undefined
     ? sql`
   with recursive name (downstream) as (
@@ -205,14 +205,14 @@ export const allSending = sql`
 
 export async function sendingAreFew({ db }: Reads, only?: string): Promise<boolean> {
   const [row] = await db.execute<{ n: number }>(sql`
-    ${names(0, only)}
+    ${downstreamsWith(0, only)}
     select count(*)::int as n from (${allSending} limit ${mostLooked + 1}) few`)
   return (row?.n ?? 0) <= mostLooked
 }
 
 async function sending({ db }: Reads, filter: TaskFilter): Promise<{ id: string }[]> {
   return await db.execute<{ id: string }>(sql`
-    ${names(0)}, few as (select distinct task_id from (${allSending}) f)
+    ${downstreamsWith(0)}, few as (select distinct task_id from (${allSending}) f)
     select task.id
     from few cross join lateral (select * from task where id = few.task_id offset 0) task
     where ${and(
@@ -236,7 +236,7 @@ async function failed({ db }: Reads, filter: TaskFilter): Promise<SearchResult<{
     order by f.task_id desc
     ${more}`
   const found = await db.execute<{ id: string; is_end: boolean }>(sql`
-    ${names(2)}, page as (
+    ${downstreamsWith(2)}, page as (
       select page.id from name n cross join lateral (
         select task.id
         from (${looked(sql`limit ${mostOf(filter)}`)}) look

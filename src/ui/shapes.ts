@@ -20,7 +20,8 @@ export interface Receipt {
   attempt: number
   result: string
   reason?: string
-  data?: unknown
+  /** The JSON that was posted, as text. */
+  data?: string
   applied: boolean
   late: boolean
   remote?: string

@@ -3,6 +3,7 @@ import { waitingText } from '../../domain/waiting-for.ts'
 import { get, getText, post, query } from '../api.ts'
 import { Act, ask, copy } from '../acts.tsx'
 import { prettyJson } from '../pretty-json.ts'
+import { withDataAsText } from '../receipt-data.ts'
 import { originOf, samePost } from '../copy-task.ts'
 import { clock, Difference, Heading, Link, Shown, Status, taskPath, Time } from '../parts.tsx'
 import type { Alarm, AuditRow, Delivery, Task } from '../shapes.ts'
@@ -29,7 +30,7 @@ async function read(taskNo: string): Promise<Read> {
     mayAudit ? get<Pick<Read, 'audit'>>(`/audit${query({ target: taskNo, limit: 100 })}`) : { audit: [] },
     may('ops:read') ? get<Pick<Read, 'alarms'>>(`/alarms${query({ taskNo, limit: 100 })}`) : { alarms: [] }
   ])
-  return { task: JSON.parse(text) as Task, body: bodyOf(text), audit, alarms }
+  return { task: JSON.parse(withDataAsText(text)) as Task, body: bodyOf(text), audit, alarms }
 }
 
 /** The posted text of the body, which is the last member of the answer. JSON.parse would change its numbers. */

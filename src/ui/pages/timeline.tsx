@@ -1,3 +1,4 @@
+import { prettyJson } from '../pretty-json.ts'
 import { Act, copy } from '../acts.tsx'
 import { query } from '../api.ts'
 import { Link, ms, Time } from '../parts.tsx'
@@ -101,7 +102,7 @@ function One({ event }: { event: Event }) {
           <b>{event.downstream}</b> {words.receipt} {result} ({words.attempt(attempt)}
           {late ? `, ${words.late}` : ''}
           {applied ? '' : `, ${words.changedNothing}`}) {reason ?? ''}
-          {data === undefined ? null : <pre tabIndex={0}>{JSON.stringify(data, null, 2)}</pre>}
+          {data === undefined ? null : <pre tabIndex={0}>{prettyJson(data)}</pre>}
         </>
       )
     }
