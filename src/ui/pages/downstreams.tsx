@@ -76,7 +76,8 @@ async function askLastError(
   if (isCut)
     errors.push(...errorsOf(await get<Failures>(`/failures${query({ downstream: name, limit: 200 })}`), name))
   if (isFailing) {
-    const waits = query({ downstream: name, phase: 'WAITING', status: 'SENDING', limit: 1 })
+    // The newest may not have been tried yet.
+    const waits = query({ downstream: name, phase: 'WAITING', status: 'SENDING', limit: 50 })
     const { deliveries } = await get<{ deliveries: (Delivery & { taskNo: string })[] }>(`/deliveries${waits}`)
     for (const { lastReason, lastAttemptAt, taskNo } of deliveries)
       if (lastReason !== undefined && lastAttemptAt !== undefined)
