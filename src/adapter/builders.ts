@@ -50,8 +50,14 @@ export function fromKnex<From extends object>(from: From, dialect?: Dialect): Da
     fits: knex => typeof knex.raw === 'function',
     dialect: knex => dialect ?? dialectOf('fromKnex', knex.client?.dialect),
     isTransaction: knex => knex.isTransaction === true,
-    // Knex uses question marks for every database.
-    query: (knex, text, values) => knex.raw(text.replaceAll(/\$\d+/g, '?'), values),
+    // Knex uses question marks for every database, and each takes the next value. A statement may name a value twice.
+    query(knex, text, values) {
+      const marks = text.match(/\$\d+/g)
+      return knex.raw(
+        text.replaceAll(/\$\d+/g, '?'),
+        marks ? marks.map(mark => values[Number(mark.slice(1)) - 1] ?? null) : values
+      )
+    },
     begin: (knex, work) => knex.transaction(work)
   })
 }

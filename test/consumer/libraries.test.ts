@@ -49,5 +49,9 @@ async function each(t: Test, bank: Bank, libraries: readonly Library[]): Promise
           { name: 'AdapterError' },
           what
         )
+      await bank.select("update ackbox_received set forget_after = '2020-01-01'")
+      const [db] = Object.values(library.outside)
+      if (db) await receiver({ secrets: [secret], db, consumer: 'points' }).prune()
+      t.same(await bank.select('select webhook_id from ackbox_received'), [], 'the old row is pruned')
     })
 }

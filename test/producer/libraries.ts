@@ -10,7 +10,7 @@ import mysql from 'mysql2/promise'
 import postgres from 'postgres'
 import { DataSource } from 'typeorm'
 import * as producer from '../../src/producer/producer.ts'
-import type { PostgresJs, Tx } from '../../src/producer/producer.ts'
+import type { Database, PostgresJs, Tx } from '../../src/producer/producer.ts'
 import { pgPool } from '../support/pg-pool.ts'
 import { prismaClient } from '../support/prisma.ts'
 
@@ -29,7 +29,7 @@ export interface Opened {
   /** The same, through the Database that the adapter makes. Its work gets the library's own handle. */
   began?(work: (inside: Inside) => Promise<void>): Promise<void>
   /** Handles that are no transactions, but are easily mistaken for one. */
-  outside: Record<string, Tx | PostgresJs>
+  outside: Record<string, Database<unknown> | PostgresJs>
   close(): Promise<unknown>
 }
 
