@@ -236,10 +236,14 @@ const behind: Omit<BatchResult, 'taskNo'> = {
   detail: 'a task before it has to be sent again: send both again'
 }
 
-/** The result of the only task of a request whose bytes Ackbox does not read. Rethrows every other error. */
+/**
+ * The result of the only task of a request whose bytes Ackbox does not read, or that is too large for Ackbox or a proxy. Rethrows every other
+ * error.
+ */
 function unreadable(err: unknown): Omit<BatchResult, 'taskNo'> {
-  if (!(err instanceof AckboxError && err.status === 400 && err.code !== undefined)) throw err
-  const { status, code, detail, pointer } = err
+  if (!(err instanceof AckboxError)) throw err
+  const { status, code = status === 413 ? 'TOO_LARGE' : undefined, detail, pointer } = err
+  if ((status !== 400 && status !== 413) || code === undefined) throw err
   return { status, code, ...(detail && { detail }), ...(pointer && { pointer }) }
 }
 

@@ -162,6 +162,29 @@ t.test('what was refused for good is not tried again', async t => {
   t.equal(fake.seen.length, 4, 'but what was surely not done')
 })
 
+t.test(
+  'a batch that is too large for a proxy is divided, and only what is too large alone is refused',
+  async t => {
+    const fake = await fakeAckbox(t)
+    fake.script = ({ text }, response) => {
+      if (text.length > 1_000) return answer(response, 413, '<html>413 Request Entity Too Large</html>')
+      const { tasks } = JSON.parse(text) as { tasks: { taskNo: string }[] }
+      return answer(response, 200, { results: tasks.map(({ taskNo }) => ({ taskNo, status: 201 })) })
+    }
+    const tasks = Array.from({ length: 20 }, (_, n) => ({
+      ...task,
+      taskNo: `large-${n}`,
+      messageBody: 'x'.repeat(n === 7 ? 2_000 : 100)
+    }))
+    const results = await client({ url: fake.url }).batch(tasks)
+    t.same(
+      results.filter(one => one.status !== 201),
+      [{ taskNo: 'large-7', status: 413, code: 'TOO_LARGE' }]
+    )
+    t.equal(results.length, 20)
+  }
+)
+
 t.test('a page with status 200 that is not by Ackbox is an error, also if it is JSON', async t => {
   const fake = await fakeAckbox(t)
   const ackbox = client({ url: fake.url })
