@@ -117,7 +117,8 @@ async function attempt<Answer>(target: Target, request: ApiRequest): Promise<Ans
         accept: 'application/json',
         ...(target.key ? { authorization: `Bearer ${target.key}` } : {}),
         ...(body === undefined ? {} : { 'content-type': 'application/json' }),
-        ...(traceparent === undefined ? {} : { traceparent })
+        // Ackbox ignores a malformed one. `fetch` throws for one that no header can hold.
+        ...(traceparent !== undefined && /^[ -~]*$/.test(traceparent) ? { traceparent } : {})
       },
       redirect: 'manual',
       signal: stop.signal,

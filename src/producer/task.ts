@@ -42,7 +42,7 @@ interface TaskMembers {
   after?: readonly string[] | undefined
   /** Kept and shown with the task, never delivered. */
   extend?: object | undefined
-  /** W3C trace context. */
+  /** W3C trace context. A malformed one is ignored. */
   traceparent?: string | undefined
 }
 

@@ -285,6 +285,14 @@ t.test('the key goes along, to the path of the url and to nobody else', async t 
   t.equal(fake.seen.length, 2, 'no redirect is followed')
 })
 
+t.test('a traceparent that no header can carry is left out', async t => {
+  const fake = await fakeAckbox(t)
+  for (const traceparent of ['00-1\n2-01', '00-支付-01'])
+    await client({ url: fake.url, retryForMs: 0 }).post({ ...task, traceparent })
+  t.match(fake.seen, [{ path: '/tasks' }, { path: '/tasks' }])
+  for (const { headers } of fake.seen) t.notOk(headers['traceparent'])
+})
+
 t.test('a nudge that gets no answer does not hold up its producer', async t => {
   const fake = await fakeAckbox(t)
   fake.script = () => true
