@@ -166,11 +166,17 @@ function again(afterMs: number): Answer {
   return { status: 503, headers: { 'retry-after': String(seconds) }, body: '' }
 }
 
-export function timer(ms: number): { passed: Promise<undefined>; stop(): void } {
+export function timer(ms: number): { passed: Promise<undefined>; stop(): void; restart(ms: number): void } {
   let stop = (): void => {}
+  let restart: (ms: number) => void = () => {}
   const passed = new Promise<undefined>(resolve => {
-    const timeout = setTimeout(() => resolve(undefined), ms)
+    const end = (): void => resolve(undefined)
+    let timeout = setTimeout(end, ms)
     stop = () => clearTimeout(timeout)
+    restart = next => {
+      stop()
+      timeout = setTimeout(end, next)
+    }
   })
-  return { passed, stop }
+  return { passed, stop, restart }
 }

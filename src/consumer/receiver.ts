@@ -54,7 +54,7 @@ export interface Receiver<Native> extends Frameworks<Native> {
     options?: OnceOptions
   ): Promise<Once<Result>>
   /**
-   * Sends receipts until the signal aborts. Any number of processes may run it. It never rejects. Of failures in a row,
+   * Sends receipts until the signal aborts, and ends within 2 s then. Any number of processes may run it. It never rejects. Of failures in a row,
    * `onError` gets the 1st, 10th, 100th and so on, and the pause grows to 30 s. An attempt that is longer than `limitMs` (default 60,000),
    * as when a database vanished, is given up, and the next one begins unless three such are pending.
    */
@@ -71,6 +71,8 @@ export interface Receiver<Native> extends Frameworks<Native> {
 const mostLate = 3
 /** Failures in a row double the pause up to this. */
 const longestPauseMs = 30_000
+/** For an attempt that runs when the signal aborts. A database that is not silent needs less. */
+const lastMs = 2_000
 const consumerForm = /^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$/
 /** For messages of a queue, which may have waited for a long time. forgetAfter limits their age. */
 const anyAge = Infinity
@@ -164,6 +166,11 @@ export function receiver<Db extends Database<unknown> | PostgresJs>(
       while (!signal.aborted) {
         // Libraries wait for ever for a database that vanished. A late claim does no harm: others skip the rows that it locks or leases.
         const limit = timer(limitMs)
+        const leave = (): void => {
+          limit.restart(Math.min(lastMs, limitMs))
+          wake()
+        }
+        signal.addEventListener('abort', leave, { once: true })
         try {
           const attempt =
             late < mostLate ? receipts.sendDue(db, { consumer, url, onError }, signal) : undefined
@@ -176,6 +183,7 @@ export function receiver<Db extends Database<unknown> | PostgresJs>(
           if (isMore === undefined) {
             if (attempt) late++
             attempt?.then(lateEnd, lateEnd)
+            if (signal.aborted) return
             throw new Error(`Sending receipts took more than ${limitMs} ms: the database may not answer`)
           }
         } catch (err) {
@@ -183,6 +191,7 @@ export function receiver<Db extends Database<unknown> | PostgresJs>(
           if (/^10*$/.test(String(++failures))) onError(err, {})
         } finally {
           limit.stop()
+          signal.removeEventListener('abort', leave)
         }
         const pauseMs = Math.min(longestPauseMs, pollMs * 2 ** Math.min(failures - 1, 20))
         await new Promise<void>(resolve => {

@@ -69,6 +69,35 @@ t.test(
   }
 )
 
+t.test('an abort ends it while the database is silent, also if no more attempts are begun', async t => {
+  for (const limitMs of [600_000, 5]) {
+    const stop = new AbortController()
+    const late: (() => void)[] = []
+    const db: Database<unknown> = {
+      dialect: 'postgres',
+      query: async () => [],
+      within: () => db,
+      async begin(work) {
+        await new Promise<void>(resolve => late.push(resolve))
+        return await work(undefined)
+      }
+    }
+    const told: unknown[] = []
+    const onError = (err: unknown): void => void told.push(err)
+    const points = receiver({ secrets: [secret], db, consumer: 'points', onError })
+    const running = points.run({ signal: stop.signal, pollMs: 1, limitMs })
+    const most = limitMs === 5 ? 3 : 1
+    await until('the attempts wait', () => late.length === most)
+    const before = told.length
+    stop.abort()
+    await running
+    if (most === 1) t.equal(told.length, before, 'that is no failure')
+    late.forEach(end => end())
+    await new Promise(setImmediate)
+    t.equal(late.length, most)
+  }
+})
+
 t.test('while the database is silent three attempts wait for it, and no more are begun', async t => {
   const stop = new AbortController()
   const late: (() => void)[] = []
