@@ -134,7 +134,10 @@ function messageOf(
 ): AlarmMessage {
   const [first] = sends
   const since = openedAt ?? first?.raisedAt ?? new Date()
-  const suffix = first ? `${first.taskId}_${first.attempt}_${sends.length}` : `${event}_${since.getTime()}`
+  // The time tells an alarm from the same alarm that was raised anew after its end.
+  const suffix = first
+    ? `${first.taskId}_${first.attempt}_${first.raisedAt.getTime()}_${sends.length}`
+    : `${event}_${since.getTime()}`
   return {
     type: event === 'resolved' ? 'ackbox.alarm.resolved' : 'ackbox.alarm',
     // A message that is sent again keeps its id, so that its receiver can deduplicate.

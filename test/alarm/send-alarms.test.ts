@@ -1,5 +1,6 @@
 import t from 'tap'
 import { forgetChannels, sendDueMessage } from '../../src/alarm/send-alarms.ts'
+import { raiseAgain } from '../../src/db/alarms.ts'
 import { claimAlarmGroup, sweepAlarmSends } from '../../src/db/alarm-sends.ts'
 import { removeNode, writeNode } from '../../src/db/cluster.ts'
 import type { AlarmChannels } from '../../src/db/cluster-tables.ts'
@@ -184,6 +185,20 @@ t.test(
     )
   }
 )
+
+t.test('an alarm that is raised anew after its end is a message with a new id', async t => {
+  const { sql, log } = await setup(t)
+  const channel = scriptedChannel()
+  await failures(sql, 1)
+  await told({ sql, log }, channel)
+  await sql`update alarm set resolved_at = now()`
+  await laterForChannels(sql, '31 s')
+  await sql`insert into alarm (task_id, downstream, attempt, kind) select task_id, downstream, attempt, kind from alarm
+    ${raiseAgain(sql)}`
+  await told({ sql, log }, channel)
+  t.equal(channel.messages.length, 2)
+  t.not(channel.messages[0]?.id, channel.messages[1]?.id, 'a receiver that deduplicates takes both')
+})
 
 t.test('an incident that is over is told once, and what comes later is a new one', async t => {
   const { sql, log } = await setup(t)
