@@ -102,6 +102,9 @@ export function parseChannel(name: string, given: unknown): ChannelConfig | stri
   // Without it the alert ends an hour after its last message, and is told as resolved while deliveries are still FAILED.
   if (place.kind === 'alertmanager' && sendResolved === false)
     return 'must not have sendResolved false: Alertmanager ends an alert that is not sent again; send_resolved of its receivers decides'
+  // An open alert is sent again every 5 minutes, but not within the digest. A long digest would end it, too.
+  if (place.kind === 'alertmanager' && seconds !== undefined && seconds > 300)
+    return 'must not have digestSeconds above 300 for Alertmanager, which ends an alert that is not sent again; group_interval of its routes makes messages rarer'
   return {
     name,
     ...place,

@@ -188,6 +188,17 @@ t.test('Alertmanager cannot be kept from hearing of the end: it would end the al
   t.end()
 })
 
+t.test('a digest for Alertmanager is not longer than the time after which an open alert is sent again', t => {
+  const url = 'https://alertmanager.test/api/v2/alerts'
+  t.match(
+    parseChannel('ops', { url, digestSeconds: 301 }),
+    /^must not have digestSeconds above 300 for Alertmanager/
+  )
+  t.match(parseChannel('ops', { url, digestSeconds: 300 }), { digestMs: 300_000 })
+  t.match(parseChannel('ops', { url: `webhook+${url}`, digestSeconds: 86_400 }), { digestMs: 86_400_000 })
+  t.end()
+})
+
 t.test('PagerDuty and Alertmanager hear of the end under the same key', async t => {
   for (const name of ['pagerduty', 'alertmanager'] as const) {
     const end = await vendor(t, name)
