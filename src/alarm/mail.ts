@@ -60,7 +60,7 @@ export function openMail(
         }
       })
       try {
-        await way.sendMail({
+        const { rejected, rejectedErrors } = await way.sendMail({
           from,
           to,
           subject: titleOf(message, language),
@@ -69,7 +69,9 @@ export function openMail(
           references: `<${groupOf(message).replaceAll(/[^\w.-]/g, '_')}@${idAt}>`,
           headers: { 'Auto-Submitted': 'auto-generated' }
         })
-        return true
+        if (rejected.length === 0) return true
+        const why = rejectedErrors?.[0]?.response?.slice(0, 200) ?? 'refused'
+        return { reason: `smtp: not taken for ${rejected.join(', ').slice(0, 200)}: ${why}`, isTaken: true }
       } catch (err) {
         return { reason: reasonOf(err) }
       } finally {

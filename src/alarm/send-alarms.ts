@@ -113,14 +113,16 @@ export async function sendDueMessage(deps: SendDeps, channel: AlarmChannel): Pro
   const result = await channel.send(message, signal)
   metrics.alarmSent(channel.name, result === true ? 'accepted' : 'failed')
   if (result !== true) {
-    const { reason, holdMs = 0 } = result
-    const againMs = Math.max(holdMs, Math.min(60, 2 ** Math.min(group.tries, 6)) * 1_000)
+    const { reason, holdMs = 0, isTaken = false } = result
     log.warn(
       { channel: channel.name, downstream: group.downstream, kind: group.kind, tries: group.tries, reason },
       'alarm.send_failed'
     )
-    await postponeAlarmGroup(sql, group, { ...channel.rate, againMs, holdMs })
-    return true
+    if (!isTaken) {
+      const againMs = Math.max(holdMs, Math.min(60, 2 ** Math.min(group.tries, 6)) * 1_000)
+      await postponeAlarmGroup(sql, group, { ...channel.rate, againMs, holdMs })
+      return true
+    }
   }
   failpoint('alarm.after_send')
   if (group.event === 'resolved') await closeAlarmGroup(sql, group, channel.digestMs)

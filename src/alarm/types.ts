@@ -25,8 +25,11 @@ export interface AlarmedDelivery {
   createdAt: string
 }
 
-/** The result of a send. `reason` contains no secret. `holdMs`: the channel takes no message for this time. */
-export type Sent = true | { reason: string; holdMs?: number }
+/**
+ * The result of a send. `reason` contains no secret. `holdMs`: the channel takes no message for this time. `isTaken`: only some
+ * recipients were refused. The message is not sent again, because the others would get it again and again.
+ */
+export type Sent = true | { reason: string; holdMs?: number; isTaken?: boolean }
 
 /** An open channel. `send` never rejects because of a failure outside this process. */
 export interface AlarmChannel extends Pick<

@@ -240,6 +240,24 @@ t.test('mail: a real SMTP server takes it, and a message sent again is the same 
   t.notMatch(first.text, 'canary')
 })
 
+t.test('mail: a recipient that the server refuses is said, and the others get the mail once', async t => {
+  const { sql, log, logged } = await setup(t)
+  const server = await smtpServer(t, { user: 'ackbox', password: secrets.token, tls: false })
+  server.unknown.add('night@example.com')
+  const query = 'from=ackbox@example.com&to=ops@example.com,night@example.com&tls=off'
+  const channel = await opened(t, `smtp://ackbox:${secrets.token}@127.0.0.1:${server.port}/?${query}`)
+  await sql`insert into alarm (task_id, downstream, attempt, kind) values (gen_random_uuid(), 'a', 1, 'FAILED')`
+  await told({ sql, log }, channel)
+  const reason = 'smtp: not taken for night@example.com: 550 no such mailbox'
+  t.match(logged('alarm.send_failed'), only({ channel: 'ops', kind: 'FAILED', reason }))
+  await laterForChannels(sql, '61 s')
+  await told({ sql, log }, channel)
+  t.match(server.mails, only({ to: only('ops@example.com') }))
+  t.equal((await sql`select from alarm where sent_at is null`).length, 0)
+  server.unknown.add('ops@example.com')
+  t.match(await send(channel), { reason: /^smtp: EENVELOPE/, isTaken: undefined }, 'nobody has it')
+})
+
 t.test('mail: a + in an address is a plus, escaped or not', async t => {
   const server = await smtpServer(t, { user: 'ackbox', password: secrets.token, tls: false })
   const to = 'ops+alarms@example.com, Night <night%2Bx@example.com>'

@@ -19,6 +19,8 @@ export interface Smtp {
   mails: Mail[]
   /** The number of login attempts. */
   logins: number
+  /** Recipients that it refuses. */
+  unknown: Set<string>
   close(): Promise<void>
 }
 
@@ -37,6 +39,9 @@ export async function smtpServer(
       smtp.logins++
       const isRight = login.username === user && login.password === password
       done(isRight ? null : new Error(`no such login: ${login.password}`), { user: login.username })
+    },
+    onRcptTo({ address }, _session, done) {
+      done(smtp.unknown.has(address) ? new Error('no such mailbox') : null)
     },
     onData(stream, session, done) {
       const chunks: Buffer[] = []
@@ -61,6 +66,7 @@ export async function smtpServer(
     port: (server.server.address() as AddressInfo).port,
     mails,
     logins: 0,
+    unknown: new Set(),
     async close() {
       if (!isOpen) return
       isOpen = false
