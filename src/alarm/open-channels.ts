@@ -18,6 +18,8 @@ export interface ChannelDeps {
 }
 
 const timeoutMs = 10_000
+/** A mail server may check a mail for half a minute before it takes it. */
+const mailTimeoutMs = 60_000
 
 /** Opens no connection, so a channel that is unreachable does not stop the service. Throws when a package is missing. */
 export async function openChannels(
@@ -100,7 +102,7 @@ async function mail(config: ChannelConfig, { egressAllow, publicUrl }: ChannelDe
   return openMail(config, {
     guard: guardFor(url, egressAllow),
     more: message => listUrl(publicUrl, message),
-    timeoutMs
+    timeoutMs: mailTimeoutMs
   })
 }
 

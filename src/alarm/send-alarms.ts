@@ -84,7 +84,7 @@ export interface SendDeps {
 const mostInMessage = 10_000
 const mostListed = 100
 /** Longer than a send can take: no other dispatcher sends the same message during the lease. */
-const leaseMs = 15_000
+const leaseMs = ({ kind }: Pick<AlarmChannel, 'kind'>): number => (kind === 'mail' ? 75_000 : 15_000)
 /** An open incident is sent again at this interval to Alertmanager, which has no alerts after a restart. */
 const repeatMs = 300_000
 
@@ -93,7 +93,7 @@ export async function sendDueMessage(deps: SendDeps, channel: AlarmChannel): Pro
   const { sql, metrics, log, signal } = deps
   const group = await claimAlarmGroup(sql, channel.name, {
     ...channel.rate,
-    leaseMs,
+    leaseMs: leaseMs(channel),
     repeatMs: channel.kind === 'alertmanager' ? repeatMs : null,
     sendResolved: channel.sendResolved
   })

@@ -1,4 +1,5 @@
 // Every channel against a fake of its vendor, and mail against a real SMTP server.
+import { mock } from 'node:test'
 import t, { type Test } from 'tap'
 import { parseChannel } from '../../src/alarm/channel-config.ts'
 import { openChannels } from '../../src/alarm/open-channels.ts'
@@ -256,6 +257,22 @@ t.test('mail: a recipient that the server refuses is said, and the others get th
   t.equal((await sql`select from alarm where sent_at is null`).length, 0)
   server.unknown.add('ops@example.com')
   t.match(await send(channel), { reason: /^smtp: EENVELOPE/, isTaken: undefined }, 'nobody has it')
+})
+
+t.test('mail: a server that takes half a minute to take a mail is waited for', async t => {
+  const server = await smtpServer(t, { user: 'ackbox', password: secrets.token, tls: false })
+  const query = 'from=ackbox@example.com&to=ops@example.com&tls=off'
+  const channel = await opened(t, `smtp://ackbox:${secrets.token}@127.0.0.1:${server.port}/?${query}`)
+  server.taking = () => mock.timers.tick(45_000)
+  mock.timers.enable({ apis: ['setTimeout'] })
+  // The server greets only after a pause.
+  const pace = setInterval(() => mock.timers.tick(5), 5)
+  t.teardown(() => {
+    clearInterval(pace)
+    mock.timers.reset()
+  })
+  t.equal(await send(channel), true)
+  t.equal(server.mails.length, 1)
 })
 
 t.test('mail: a + in an address is a plus, escaped or not', async t => {

@@ -186,6 +186,20 @@ t.test(
   }
 )
 
+t.test('a mail is not sent by a second dispatcher while its server may still take it', async t => {
+  const { sql, log } = await setup(t)
+  await failures(sql, 1)
+  const dying = scriptedChannel({ kind: 'mail', answer: () => Promise.reject(new Error('killed')) })
+  await t.rejects(told({ sql, log }, dying), /killed/)
+  const other = scriptedChannel({ kind: 'mail' })
+  await laterForChannels(sql, '60 s')
+  await told({ sql, log }, other)
+  t.equal(other.messages.length, 0)
+  await laterForChannels(sql, '16 s')
+  await told({ sql, log }, other)
+  t.equal(other.messages.length, 1)
+})
+
 t.test('an alarm that is raised anew after its end is a message with a new id', async t => {
   const { sql, log } = await setup(t)
   const channel = scriptedChannel()

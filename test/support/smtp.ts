@@ -21,6 +21,8 @@ export interface Smtp {
   logins: number
   /** Recipients that it refuses. */
   unknown: Set<string>
+  /** Called before it answers that it takes a mail. */
+  taking: () => void
   close(): Promise<void>
 }
 
@@ -54,6 +56,7 @@ export async function smtpServer(
           to: session.envelope.rcptTo.map(({ address }) => address),
           text: Buffer.concat(chunks).toString()
         })
+        smtp.taking()
         done()
       })
     }
@@ -67,6 +70,7 @@ export async function smtpServer(
     mails,
     logins: 0,
     unknown: new Set(),
+    taking() {},
     async close() {
       if (!isOpen) return
       isOpen = false
