@@ -5,6 +5,7 @@ import { checkDatabase, isInfrastructure, DatabaseError, openDb } from '../db/po
 import { armFailpoints } from '../runtime/failpoint.ts'
 import { commandLine } from '../runtime/package.ts'
 import { readArguments } from './arguments.ts'
+import { withoutTexts } from './doctor/holders.ts'
 import { explain } from './explain.ts'
 import { messageOf, rootOf } from '../runtime/errors.ts'
 
@@ -63,7 +64,7 @@ async function withBlockersPrinted<T>(url: string, work: () => Promise<T>): Prom
   const sql = openDb(url, { max: 1, applicationName: 'ackbox migrate watch' })
   const printBlockers = async (): Promise<void> => {
     const holders = await sql<{ pid: number; user: string | null; query: string | null }[]>`
-      select distinct h.pid, h.usename as user, left(regexp_replace(h.query, '\\s+', ' ', 'g'), 200) as query
+      select distinct h.pid, h.usename as user, left(${sql.unsafe(withoutTexts('h.query'))}, 200) as query
       from pg_stat_activity w
       cross join lateral unnest(pg_blocking_pids(w.pid)) as b (pid) join pg_stat_activity h on h.pid = b.pid
       where w.application_name = 'ackbox migrate' and w.datname = current_database()`

@@ -93,11 +93,19 @@ async function work(source: Source, options: Options): Promise<void> {
     onHealth: fault => metrics.health(fault)
   }
   if (options.once) {
-    const removed = await relayOnce(deps, stop.signal)
+    const { removed, kept } = await relayOnce(deps, stop.signal)
     const { rows } = stop.signal.aborted ? { rows: 0 } : await source.waiting()
     const others =
-      rows === 0 ? '' : ` ${counted(rows, 'row is', 'rows are')} still there, held by another relay or new.`
+      kept > 0 || rows === 0
+        ? ''
+        : ` ${counted(rows, 'row is', 'rows are')} still there, held by another relay or new.`
     console.log(`${counted(removed, 'row')} left the outbox.${others}`)
+    if (kept > 0) {
+      console.error(
+        `Ackbox answered 500 or 503 for ${counted(kept, 'row')}, which stay: see relay.kept in the log`
+      )
+      process.exitCode = 1
+    }
     if (stop.signal.aborted) process.exitCode = 130
     return
   }

@@ -93,13 +93,17 @@ async function findElsewhere(
   all: readonly (Ready | Refused)[]
 ): Promise<ReadonlySet<OutboxRow>> {
   const codes = await codesOfOthers(sql, node, 'dispatcher')
+  const mayBeMore = accepting.cluster.isRejoining()
   const found = new Set<OutboxRow>()
   const keys = new Set<string>()
   for (const one of all) {
     const { messageCode, orderingKey } = one.row
     // A code with a handler here is unknown if one of its steps has none: that would be so elsewhere too.
     const isElsewhere =
-      isUnknown(one) && messageCode !== null && !accepting.handlers.has(messageCode) && codes.has(messageCode)
+      isUnknown(one) &&
+      messageCode !== null &&
+      !accepting.handlers.has(messageCode) &&
+      (mayBeMore || codes.has(messageCode))
     if (!isElsewhere && (orderingKey === null || !keys.has(orderingKey))) continue
     found.add(one.row)
     if (orderingKey !== null) keys.add(orderingKey)

@@ -12,6 +12,8 @@ export interface Cluster {
   /** A due delivery had no room just now. Without a dispatcher here, the next look shows when this ends. */
   addBacklog(downstream: string): void
   workers(): number
+  /** PostgreSQL was away until just now: other processes may live, and have not said so again. */
+  isRejoining(): boolean
   dispatchers(): number
   /** When another worker reached this downstream last, ms since 1970 by the database's clock. */
   reachedByOthersAt(downstream: string): number
@@ -46,7 +48,14 @@ export interface ClusterOptions {
   onLimits?: (limits: ReadonlyMap<string, SetLimits>) => void
   /** Called at each look with the numbers of live workers and dispatchers. */
   onNodes?: (live: { workers: number; dispatchers: number }) => void
+  /** Milliseconds of a monotonic clock. */
+  monotonicMs?: () => number
 }
+
+/** After a longer outage the rows of processes that live are too old: they count as gone 15 s after their last writing. */
+const outageMs = 8_000
+/** In this time each process has written its row again: all write it every 5 s. */
+const rejoinMs = 7_000
 
 /** `onOldest` gets the age of the oldest due delivery of every downstream, claimed or not. 0: none. */
 export function openCluster(
@@ -54,7 +63,7 @@ export function openCluster(
   downstreams: readonly string[],
   onHeldKeys: (keys: number) => void,
   onOldest: (downstream: string, ageMs: number) => void,
-  { node, onLimits, onNodes }: ClusterOptions = {}
+  { node, onLimits, onNodes, monotonicMs = () => performance.now() }: ClusterOptions = {}
 ): Cluster {
   const marks = lowWater(downstreams)
   let reached: ReadonlyMap<string, number> = new Map()
@@ -69,8 +78,9 @@ export function openCluster(
   let seenAt = -Infinity
   /** When the newest look began whose result is used. */
   let newestAt = -Infinity
+  let rejoiningUntil = -Infinity
   /** The database's time minus that of the monotonic clock, ms: a step of this machine's clock changes nothing. */
-  let offsetMs = Date.now() - performance.now()
+  let offsetMs = Date.now() - monotonicMs()
   let dependents = false
   let dependentsAt = -Infinity
   let promotions = false
@@ -87,6 +97,7 @@ export function openCluster(
       backlogs.add(name)
     },
     workers: () => workers,
+    isRejoining: () => monotonicMs() < rejoiningUntil,
     dispatchers: () => dispatchers,
     reachedByOthersAt: name => reached.get(name) ?? 0,
     doubtedByOthers: () => doubted,
@@ -103,12 +114,12 @@ export function openCluster(
     hasDependents: () => dependents,
     setDependents() {
       dependents = true
-      dependentsAt = performance.now()
+      dependentsAt = monotonicMs()
     },
     hasPromotions: () => promotions,
-    now: () => new Date(offsetMs + performance.now()),
+    now: () => new Date(offsetMs + monotonicMs()),
     async refresh() {
-      const beganAt = performance.now()
+      const beganAt = monotonicMs()
       const seen = await marks.look(from => readCluster(sql, downstreams, node, from))
       // A later look has ended before this one, for example that of a pause.
       if (beganAt < newestAt) return
@@ -116,10 +127,13 @@ export function openCluster(
       // A read-only database accepts no task and no receipt.
       away = seen.readOnly
       unreachable = false
-      seenAt = performance.now()
+      const isAfterOutage = seenAt > -Infinity && monotonicMs() - seenAt > outageMs
+      seenAt = monotonicMs()
+      if (isAfterOutage) rejoiningUntil = seenAt + rejoinMs
       offsetMs = seen.now.getTime() - seenAt
       paused = seen.paused
-      workers = seen.workers
+      // Each worker would take the whole of every limit if it counted only those that have rejoined.
+      workers = seenAt < rejoiningUntil ? Math.max(workers, seen.workers) : seen.workers
       dispatchers = seen.dispatchers
       reached = seen.reachedByOthers
       doubted = seen.doubtedByOthers

@@ -15,12 +15,12 @@ const usedMs = 1_000
 export function handlersElsewhere(deps: {
   sql: Sql
   node: string
-  cluster: Pick<Cluster, 'isDatabaseAway' | 'setDatabaseAway'>
+  cluster: Pick<Cluster, 'isDatabaseAway' | 'setDatabaseAway' | 'isRejoining'>
 }): HandlersElsewhere {
   const { sql, node, cluster } = deps
   let last = { codes: Promise.resolve<ReadonlySet<string>>(new Set()), until: -Infinity }
   return async () => {
-    if (cluster.isDatabaseAway()) throw new Unavailable()
+    if (cluster.isDatabaseAway() || cluster.isRejoining()) throw new Unavailable()
     if (last.until <= performance.now()) {
       const now = { codes: codesOfOthers(sql, node, 'api'), until: Infinity }
       const ended = (ms: number) => () => void (now.until = performance.now() + ms)

@@ -26,6 +26,8 @@ const backoffMs = { first: 200, most: 30_000 }
 /** What a turn did with its rows. */
 interface Turn {
   removed: number
+  /** Rows that Ackbox answered 500 or 503 for. */
+  failed: number
   /** Rows that will be in the next read too, since too many others rest. */
   unrested: number
 }
@@ -50,13 +52,16 @@ export async function relay(deps: RelayDeps, signal: AbortSignal, kept = keptRow
 }
 
 /**
- * Relays the rows that exist now, and not those that are inserted meanwhile: they could be without end. Throws the first error. Returns
- * the number of rows that left the outbox.
+ * Relays the rows that exist now, and not those that are inserted meanwhile: they could be without end. Throws the first error. `removed`: the
+ * rows that left the outbox. `kept`: those that Ackbox answered 500 or 503 for at the last try.
  */
-export async function relayOnce(deps: RelayDeps, signal: AbortSignal): Promise<number> {
+export async function relayOnce(
+  deps: RelayDeps,
+  signal: AbortSignal
+): Promise<{ removed: number; kept: number }> {
   const kept = keptRows(noRest)
   const upTo = await deps.source.lastId()
-  if (upTo === undefined) return 0
+  if (upTo === undefined) return { removed: 0, kept: 0 }
   let removed = 0
   for (;;) {
     const shards = await deps.source.shards()
@@ -65,7 +70,7 @@ export async function relayOnce(deps: RelayDeps, signal: AbortSignal): Promise<n
       shares.map(async share => (signal.aborted ? noRows : await postShare(deps, kept, share, upTo)))
     )
     removed += now.removed
-    if (now.removed === 0 || signal.aborted) return removed
+    if (now.removed === 0 || signal.aborted) return { removed, kept: now.failed }
   }
 }
 
@@ -74,11 +79,11 @@ async function sumOfAll(turns: Promise<Turn>[]): Promise<Turn> {
   const settled = await Promise.allSettled(turns)
   return settled.reduce((sum, result) => {
     if (result.status === 'rejected') throw result.reason
-    const { removed, unrested } = result.value
-    return { removed: sum.removed + removed, unrested: sum.unrested + unrested }
+    const { removed, failed, unrested } = result.value
+    return { removed: sum.removed + removed, failed: sum.failed + failed, unrested: sum.unrested + unrested }
   }, noRows)
 }
-const noRows: Turn = { removed: 0, unrested: 0 }
+const noRows: Turn = { removed: 0, failed: 0, unrested: 0 }
 
 /**
  * Posts the rows of a share that do not rest. Throws if no row got an answer. A row that stays because of its task is no reason to wait for
@@ -108,7 +113,7 @@ async function postShare(deps: RelayDeps, kept: KeptRows, share: Share, upTo?: s
     { resting: kept.resting(share), upTo }
   )
   if (removed === 0 && failed < seen) throw new TargetAway(`${seen} tasks got no final answer`)
-  return { removed, unrested }
+  return { removed, failed, unrested }
 }
 
 async function post(deps: RelayDeps, rows: RelayRow[]): Promise<RowVerdict[]> {

@@ -133,7 +133,11 @@ export async function startLoops(options: LoopsOptions): Promise<{
   const looking = repeat(
     refreshMs,
     async () => {
-      if (cluster.isDatabaseAway()) await locatePrimary(databaseUrl)
+      if (cluster.isDatabaseAway()) {
+        await locatePrimary(databaseUrl)
+        // After an outage its row is old, and others would not count it. The database may still be read-only.
+        await presence.announce().catch(() => {})
+      }
       // Other parts of this process locate the primary too: the queue, and the check of the server.
       const now = primaryUrl(databaseUrl)
       if (now !== primary) log.warn({ from: new URL(primary).host, to: new URL(now).host }, 'database.moved')

@@ -139,3 +139,42 @@ t.test(
     t.ok(cluster.isPaused('warehouse'))
   }
 )
+
+t.test('after an outage the processes that lived before it count until they have rejoined', async t => {
+  const { sql } = await testDb(t)
+  const workers = ['a', 'b', 'c'].map(id => ({ id, roles: 'worker', version: '1' }))
+  for (const one of workers) await writeNode(sql, one)
+  let now = 0
+  const cluster = openCluster(
+    sql,
+    [],
+    () => {},
+    () => {},
+    { monotonicMs: () => now }
+  )
+  await cluster.refresh()
+  t.equal(cluster.workers(), 3)
+  t.notOk(cluster.isRejoining(), 'a start is no outage')
+  await sql`update node set seen_at = now() - interval '20 s'`
+  now += 1_000
+  await cluster.refresh()
+  t.equal(cluster.workers(), 0, 'without an outage they are gone')
+  for (const one of workers) await writeNode(sql, one)
+  now += 1_000
+  await cluster.refresh()
+  t.equal(cluster.workers(), 3)
+
+  await sql`update node set seen_at = now() - interval '20 s'`
+  now += 20_000
+  await cluster.refresh()
+  t.equal(cluster.workers(), 3)
+  t.ok(cluster.isRejoining())
+  await writeNode(sql, { id: 'a', roles: 'worker', version: '1' })
+  now += 6_000
+  await cluster.refresh()
+  t.equal(cluster.workers(), 3)
+  now += 2_000
+  await cluster.refresh()
+  t.equal(cluster.workers(), 1, 'the others did not come back')
+  t.notOk(cluster.isRejoining())
+})

@@ -6,7 +6,7 @@ import { stopwatch } from '../support/stopwatch.ts'
 import { until } from '../support/until.ts'
 import { importRows } from '../../src/relay/import.ts'
 import { postRows } from '../../src/relay/post.ts'
-import { relay } from '../../src/relay/relay.ts'
+import { relay, relayOnce } from '../../src/relay/relay.ts'
 import type { RelayRow } from '../../src/relay/source.ts'
 
 const row: RelayRow = {
@@ -113,6 +113,21 @@ t.test('a maintenance page that asks for thirty days does not stop the relay, no
   stop.abort()
   await running
   for (const waitMs of waits) t.ok(Number(waitMs) <= 30_000, `it waits ${String(waitMs)} ms`)
+})
+
+t.test('relayOnce says how many rows stay because Ackbox answers 500 for them', async t => {
+  const fake = await fakeAckbox(t)
+  fake.script = poisoned
+  const deps = {
+    source: { ...sourceOf({ ...row, taskNo: 'poison' }, 0), lastId: () => Promise.resolve('1') },
+    target: { url: fake.url, key: undefined, timeoutMs: 10_000 },
+    log: { debug: nothing, info: nothing, error: nothing, warn: nothing },
+    batch: 10,
+    concurrency: 1,
+    onBatch: nothing,
+    onHealth: nothing
+  }
+  t.same(await relayOnce(deps, never), { removed: 0, kept: 1 })
 })
 
 t.test('an import waits no longer than its patience, whatever Ackbox asks for', async t => {

@@ -26,12 +26,16 @@ export interface HolderFacts {
   hidden: number
 }
 
+/** A query on one line and without its quoted texts, in SQL: they may be data or a password. */
+export const withoutTexts = (column: string): string =>
+  `trim(regexp_replace(regexp_replace(${column}, '''([^'']|'''')*''?', '…', 'g'), '\\s+', ' ', 'g'))`
+
 /** Reads transactions of this database only, and all slots and standbys. Transactions of other databases keep none of our rows. */
 export async function lookAtHolders(sql: Sql, fromMs = heldMs): Promise<HolderFacts> {
   const holders = await sql<Holder[]>`
     select 'transaction' as kind, pid::text as name, coalesce(usename, '') as user,
       extract(epoch from now() - xact_start)::float8 as seconds,
-      left(trim(regexp_replace(regexp_replace(query, '''([^'']|'''')*''?', '…', 'g'), '\\s+', ' ', 'g')), 60) as detail
+      left(${sql.unsafe(withoutTexts('query'))}, 60) as detail
     from pg_stat_activity
     where backend_type = 'client backend' and datname = current_database() and pid <> pg_backend_pid()
       -- One that only stands open, without a snapshot or a change, keeps nothing.
