@@ -1,4 +1,5 @@
-import { isIP, type LookupFunction } from 'node:net'
+import type { LookupAddress } from 'node:dns'
+import { connect, isIP } from 'node:net'
 import { unreadableUrl } from '../runtime/errors.ts'
 import type { Guard } from './egress/guard.ts'
 import { failure, Failure } from './failure.ts'
@@ -128,26 +129,58 @@ export const rotated = <T>(list: readonly T[], turn: number): T[] => {
 
 /**
  * Resolves a broker's host to one address that the egress guard allows, for clients that do not accept our
- * `lookup`. Rejects with a Failure that holds the outcome.
+ * `lookup`. Of several addresses it is one that accepts a connection: a broker may listen on IPv4 only. Rejects with
+ * a Failure that holds the outcome.
  */
-export async function allowedAddress(
+export async function allowedAddress(guard: Guard, place: { host: string; port: number }): Promise<string> {
+  const [first, ...others] = await allowedAddresses(guard, place)
+  if (others.length === 0) return first.address
+  return (await accepting(place, [first, ...others])) ?? first.address
+}
+
+/** All addresses of a host, without a connection. Rejects with a Failure unless the egress guard allows each. */
+export async function allowedAddresses(
   guard: Guard,
   { host, port }: { host: string; port: number }
-): Promise<string> {
-  if (isIP(host)) {
+): Promise<[LookupAddress, ...LookupAddress[]]> {
+  const family = isIP(host)
+  if (family !== 0) {
     await guard.ready(port)
     const refused = guard.judge(host, port, host)
     if (refused) throw new Failure(refused)
-    return host
+    return [{ address: host, family }]
   }
-  const lookup: LookupFunction = guard.lookup(port)
   return new Promise((resolve, reject) => {
-    lookup(host, { all: false }, (error, address) => {
+    guard.lookup(port)(host, { all: true }, (error, addresses) => {
       if (error) reject(error)
-      else resolve(address as string)
+      else resolve(addresses as [LookupAddress, ...LookupAddress[]])
     })
   })
 }
+
+/** Less than the time for a connect, so that the first address can still be tried. */
+const acceptMs = 2_000
+
+/** The first of these addresses that accepts a connection. Node tries them in turn. */
+const accepting = (
+  place: { host: string; port: number },
+  addresses: LookupAddress[]
+): Promise<string | undefined> =>
+  new Promise(resolve => {
+    const socket = connect({
+      ...place,
+      autoSelectFamily: true,
+      lookup: (_host, _options, tell) => tell(null, addresses)
+    })
+    const end = (address?: string): void => {
+      clearTimeout(late)
+      socket.destroy()
+      resolve(address)
+    }
+    const late = setTimeout(end, acceptMs)
+    socket.once('connect', () => end(socket.remoteAddress))
+    socket.on('error', () => end())
+  })
 
 /** The broker that a request names; by default the one with the name of the transport. Throws a Failure that names the missing setting. */
 export function chosen(

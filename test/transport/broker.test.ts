@@ -1,3 +1,5 @@
+import { once } from 'node:events'
+import { createServer, type AddressInfo } from 'node:net'
 import t from 'tap'
 import { SetupError } from '../../src/runtime/errors.ts'
 import { brokerVariable, parseBroker, allowedAddress, chosen } from '../../src/transport/broker.ts'
@@ -103,6 +105,25 @@ t.test('the egress guard holds for brokers, by address and by name', async t => 
   const open = guard({ allow: ['10.0.0.0/8', '127.0.0.1:9092'], embedded: false, deny: [], resolve })
   t.equal(await allowedAddress(open, { host: 'kafka.internal', port: 9092 }), '10.1.2.3')
   t.equal(await allowedAddress(open, { host: '127.0.0.1', port: 9092 }), '127.0.0.1')
+})
+
+t.test('of several addresses of a broker, one that accepts a connection is used', async t => {
+  const server = createServer().listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  t.teardown(() => server.close())
+  const { port } = server.address() as AddressInfo
+  const resolve = async () => [
+    { address: '::1', family: 6 as const },
+    { address: '127.0.0.2', family: 4 as const },
+    { address: '127.0.0.1', family: 4 as const }
+  ]
+  const open = guard({ allow: [`kafka.internal:${port}`], embedded: false, deny: [], resolve })
+  t.equal(await allowedAddress(open, { host: 'kafka.internal', port }), '127.0.0.1')
+  const strict = guard({ allow: [`127.0.0.1:${port}`], embedded: false, deny: [], resolve })
+  await t.rejects(allowedAddress(strict, { host: 'kafka.internal', port }), { message: /^blocked_target/ })
+  server.close()
+  await once(server, 'close')
+  t.equal(await allowedAddress(open, { host: 'kafka.internal', port }), '::1', 'none does: the first')
 })
 
 t.test('a transport without a broker of its kind is said at start, all of them at once', async t => {

@@ -3,7 +3,7 @@ import type { Config } from '../../service/config.ts'
 import { egress } from '../../service/egress.ts'
 import type { NamedTarget } from '../../handler/load.ts'
 import { waitAtMost } from '../../runtime/with-timeout.ts'
-import { at, brokerVariable, allowedAddress, transportOf, type Broker } from '../../transport/broker.ts'
+import { at, brokerVariable, allowedAddresses, transportOf, type Broker } from '../../transport/broker.ts'
 import { endpointOf } from '../../transport/egress/allow-list.ts'
 import { Failure } from '../../transport/failure.ts'
 import { runIdOf } from './redis.ts'
@@ -37,7 +37,7 @@ export async function lookAtTargets(
     place: { host: string; port: number }
   ): Promise<CheckedTarget> => {
     const target: CheckedTarget = { of, name, refused: undefined }
-    const looking = allowedAddress(guard, place).catch((err: unknown) => {
+    const looking = allowedAddresses(guard, place).catch((err: unknown) => {
       if (err instanceof Failure && err.outcome.alarm !== undefined) target.refused = err.outcome.reason
     })
     await waitAtMost(lookMs, looking)
