@@ -273,7 +273,7 @@ class Receiver:
         failures, pause_s = 0, 0.2
         while not stop.wait(pause_s):
             try:
-                while self._send_due():
+                while not stop.is_set() and self._send_due():
                     failures = 0
                 failures, pause_s = 0, 0.2
             except Exception as error:

@@ -4,6 +4,7 @@ import io
 import json
 import os
 import sys
+import threading
 import time
 from datetime import datetime, timedelta, timezone
 from urllib.parse import urlparse
@@ -112,6 +113,9 @@ class Stop:
 
     def wait(self, pause_s):
         self.pauses.append(pause_s)
+        return self.is_set()
+
+    def is_set(self):
         return len(self.pauses) > 100
 
 
@@ -120,6 +124,19 @@ stop = Stop()
 with contextlib.redirect_stdout(told):
     points.run(stop)
 print(told.getvalue().count("ZeroDivisionError"), stop.pauses[:3], max(stop.pauses))
+
+# More receipts are due when `run` is told to stop.
+stop, sent = threading.Event(), []
+
+
+def send():
+    sent.append(stop.set())
+    return len(sent) < 10
+
+
+points._send_due = send
+points.run(stop)
+print("sent", len(sent))
 
 
 class Pool:
