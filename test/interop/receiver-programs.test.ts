@@ -169,9 +169,11 @@ t.test('ackbox_receiver.py takes the message of a queue once', { skip: without('
         '3 [0.2, 0.4, 0.8] 30',
         'sent 1',
         '200',
+        'two at the same time',
+        'None',
         'in the pool 1'
       ],
-      `${bank.db.dialect}: a transaction that the server ended, a deadlock in another error, a row that has changed, a failure at the deadline, with autocommit, one committed after its work threw, first, repeat, another body, too old; a false time, no database; of 100 failures in a row three are told; stopped while more receipts are due; with a pool`
+      `${bank.db.dialect}: a transaction that the server ended, a deadlock in another error, a row that has changed, a failure at the deadline, with autocommit, one committed after its work threw, first, repeat, another body, too old; a false time, no database; of 100 failures in a row three are told; stopped while more receipts are due; with a pool; two that send and prune at the same time`
     )
     t.equal(await bank.granted(), 7)
     t.equal(

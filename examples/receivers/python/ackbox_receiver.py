@@ -21,6 +21,9 @@ LEASE_S = 30
 # The result of a row while its work runs. It is unique, so no row of another transaction has the same.
 UNFINISHED = '"unfinished %s"'
 
+# A deadlock, or a failed serialization (1020 of MariaDB is one).
+CONFLICTS = ("40001", "40P01", 1020, 1213)
+
 # With these codes Ackbox refuses a receipt for good: a wrong or old token, a removed or deleted task, an invalid receipt.
 REFUSED = (
     "BAD_TOKEN TASK_NOT_FOUND TASK_DELETED INVALID WRONG_CODE WRONG_DOWNSTREAM TOO_LARGE DATA_TOO_LARGE "
@@ -305,19 +308,26 @@ class Receiver:
         """Claims the receipt that is due first, for LEASE_S. None: no receipt is due, or others have claimed them."""
         of = "select id, callback_token, receipt, tries from ackbox_receipt_outbox"
         due = f"where consumer = %s and next_try_at <= {self._now()} order by next_try_at limit"
-        with self._connection() as connection:
-            row = self._claim_with(connection.cursor(), of, due)
-            connection.commit()
-            return row
+        try:
+            with self._connection() as connection:
+                row = self._claim_with(connection.cursor(), of, due)
+                connection.commit()
+                return row
+        except Exception as error:
+            # Two claims at the same time can conflict. The next claim is soon enough.
+            if has_code(error, CONFLICTS):
+                return None
+            raise
 
     def _claim_with(self, cursor, of, due):
         if self.dialect == "postgres":
             cursor.execute(f"{of} {due} 1 for update skip locked", (self.consumer,))
         else:
             # Reads without a lock, then locks by id: a locking read of a small table reads all of it, waits for receipts of open
-            # transactions, and blocks other writers.
+            # transactions, and blocks other writers. The commit ends the snapshot: MariaDB locks no row that has changed since.
             cursor.execute(f"select id from ackbox_receipt_outbox {due} 10", (self.consumer,))
             ids = ", ".join(str(row[0]) for row in cursor.fetchall())
+            cursor.connection.commit()
             if not ids:
                 return None
             cursor.execute(f"{of} force index (primary) where id in ({ids}) and next_try_at <= {self._now()} limit 1 for update skip locked")
@@ -368,12 +378,15 @@ class Receiver:
                 # A read without a lock, then a delete by key: else MySQL reads all of a small table, and waits for open transactions.
                 cursor.execute(f"select consumer, webhook_id from ackbox_received {index} where consumer = %s and forget_after < {old} limit 1000", (self.consumer,))
                 keys = cursor.fetchall()
+                connection.commit()  # ends the snapshot: MariaDB deletes no row that has changed since
                 if not keys:
                     break
                 cursor.executemany(f"delete from ackbox_received where consumer = %s and webhook_id = %s and forget_after < {old}", keys)
                 connection.commit()
             cursor.execute(f"select id from ackbox_receipt_outbox where consumer = %s and created_at < {invalid}", (self.consumer,))
-            cursor.executemany("delete from ackbox_receipt_outbox where id = %s", cursor.fetchall())
+            ids = cursor.fetchall()
+            connection.commit()
+            cursor.executemany("delete from ackbox_receipt_outbox where id = %s", ids)
             connection.commit()
 
 
@@ -409,9 +422,14 @@ def is_in_transaction(connection):
 
 
 def is_busy(error):
-    """A deadlock, a failed serialization (1020 of MariaDB is one) or a lock timeout: rolled back, and worth a retry. Libraries wrap the driver's error."""
+    """A conflict or a lock timeout: rolled back, and worth a retry."""
+    return has_code(error, (*CONFLICTS, "55P03", 1205))
+
+
+def has_code(error, codes):
+    """Libraries wrap the driver's error."""
     while error is not None:
-        if getattr(error, "sqlstate", None) in ("40001", "40P01", "55P03") or error.args[:1] in ((1020,), (1205,), (1213,)):
+        if any(code in codes for code in (getattr(error, "sqlstate", None), *error.args[:1])):
             return True
         error = error.__cause__
     return False

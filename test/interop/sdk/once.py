@@ -156,10 +156,55 @@ pool = Pool()
 pooled = Receiver(pool.getconn, DIALECT, "points", [given["secret"]], "http://127.0.0.1:1", release=pool.putconn)
 print(pooled.answer(given["headers"], body, grant)[0])
 pooled._send_due()
+connection.cursor().execute("update ackbox_receipt_outbox set next_try_at = '2099-01-01'")
+connection.cursor().execute("update ackbox_received set forget_after = '2026-01-01'")
 connection.cursor().execute(
     "insert into ackbox_receipt_outbox (consumer, callback_url, callback_token, receipt, created_at) values ('points', '', '', '{}', '2026-01-01')"
 )
 connection.commit()
+
+
+class Raced:
+    """A connection, and a cursor of it: after a read of several rows, `meanwhile` runs in another process."""
+
+    def __init__(self, inner, meanwhile):
+        self.inner, self.meanwhile = inner, meanwhile
+
+    def __getattr__(self, name):
+        return getattr(self.inner, name)
+
+    def cursor(self):
+        return Raced(self.inner.cursor(), self.meanwhile)
+
+    def fetchall(self):
+        rows = self.inner.fetchall()
+        self.meanwhile()
+        return rows
+
+
+def strict(meanwhile):
+    """As MariaDB is since 11.6.2: a row that has changed since the transaction began to read is an error."""
+    made = connect()
+    with contextlib.suppress(Exception):
+        made.cursor().execute("set session innodb_snapshot_isolation = on")
+    made.rollback()
+    return Raced(made, meanwhile)
+
+
+others = Receiver(connect, DIALECT, "points", [given["secret"]], "http://127.0.0.1:1")
+raced = Receiver(lambda: strict(others._claim), DIALECT, "points", [given["secret"]], "http://127.0.0.1:1")
+raced._claim()
+raced.connect = lambda: strict(others.prune)
+raced.prune()
+print("two at the same time")
+
+
+def conflicting():
+    raise RuntimeError(1213, "Deadlock found")
+
+
+raced.connect = conflicting
+print(raced._claim())
 pooled.prune()
 print("in the pool", len(pool.free))
 pool.free[0].cursor().execute("select 1")
