@@ -185,15 +185,17 @@ const differenceOf = ({ taskNo, delivery }: NotHandled): Difference =>
         ...present('reason', delivery.reason)
       }
 
-/** HANDLED deliveries of the window, by the id of their task, after `after`. */
+/** HANDLED deliveries of the window that were handled before `handledBefore`, by the id of their task, after `after`. */
 export async function listHandled(
   { db }: Reads,
   compared: Compared,
+  handledBefore: string,
   after: string,
   limit: number
 ): Promise<{ taskId: string; taskNo: string; attempt: number }[]> {
   return await db.execute<{ taskId: string; taskNo: string; attempt: number }>(sql`
-    select d.task_id as "taskId", t.task_no as "taskNo", d.attempt from ${handled(compared)} and d.task_id > ${after}::uuid
+    select d.task_id as "taskId", t.task_no as "taskNo", d.attempt from ${handled(compared)}
+      and d.handled_at < ${handledBefore}::timestamptz and d.task_id > ${after}::uuid
     order by d.task_id
     limit ${limit}`)
 }

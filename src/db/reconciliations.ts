@@ -15,6 +15,8 @@ export interface ClaimedRun extends ReconciliationKey {
   owner: string
   from: Date
   to: Date
+  /** The time of the claim, as text: with microseconds. The receiver is asked after it. */
+  at: string
   /** Tasks about which there is an alarm. They are in the window, unless they are a week old. */
   open: ReadonlySet<string>
   /** TaskNos that the downstream had handled at the last run and that were unknown here. */
@@ -45,7 +47,7 @@ export async function claimRun(
   { owner, leaseMs, settleMs }: { owner: string; leaseMs: number; settleMs: number }
 ): Promise<ClaimedRun | undefined> {
   const [row] = await sql<
-    { comparedTo: Date; to: Date; open: string[]; unknown: string[]; isUnknownOpen: boolean }[]
+    { comparedTo: Date; to: Date; at: string; open: string[]; unknown: string[]; isUnknownOpen: boolean }[]
   >`
     with claimed as (
       update reconciliation set owner = ${owner}, until = now() + ${leaseMs}::float8 * interval '1 ms'
@@ -60,7 +62,7 @@ export async function claimRun(
         and a.task_id >= (lpad(to_hex((extract(epoch from now() - interval '7 days') * 1000)::bigint), 12, '0') || repeat('0', 20))::uuid
     )
     select compared_to as "comparedTo", coalesce(unknown_task_nos, '{}') as unknown,
-      greatest(compared_to, now() - ${settleMs}::float8 * interval '1 ms') as to,
+      greatest(compared_to, now() - ${settleMs}::float8 * interval '1 ms') as to, now()::text as at,
       array(select id::text from open order by id) as open,
       exists (
         select from alarm a
@@ -69,12 +71,12 @@ export async function claimRun(
       ) as "isUnknownOpen"
     from claimed`
   if (!row) return undefined
-  const { comparedTo, to, open, unknown, isUnknownOpen } = row
+  const { comparedTo, to, at, open, unknown, isUnknownOpen } = row
   const [oldest] = open
   // By the time in its id, like the window: its `created_at` may be a little later.
   const since = oldest === undefined ? comparedTo : timeOf(oldest)
   const from = since < comparedTo ? since : comparedTo
-  return { messageCode, downstream, owner, from, to, open: new Set(open), unknown, isUnknownOpen }
+  return { messageCode, downstream, owner, from, to, at, open: new Set(open), unknown, isUnknownOpen }
 }
 
 export interface RunResult {

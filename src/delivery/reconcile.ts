@@ -114,8 +114,9 @@ async function compare(reads: Reads, claim: ClaimedRun, theirs: ReadonlySet<stri
   const compared: Compared = { downstream, messageCodes: [messageCode], from, to }
   const wrong = new Map<string, number>()
   let missing = 0
+  // A task that was handled after the claim may be missing in what `run` had read before.
   for (let after = lowestUuid; ;) {
-    const page = await listHandled(reads, compared, after, atOnce)
+    const page = await listHandled(reads, compared, claim.at, after, atOnce)
     for (const { taskId, taskNo, attempt } of page) {
       if (theirs.has(taskNo)) continue
       missing++

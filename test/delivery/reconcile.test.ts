@@ -224,3 +224,23 @@ t.test('a run that throws, hangs or gives nonsense comes again, and says why', a
     t.match(row, { error, owner: null, later: true, ran_at: null })
   }
 })
+
+t.test('a task that was handled while run collected the taskNos is not missing', async t => {
+  let handle = (): PromiseLike<unknown> => Promise.resolve()
+  const { post, quiet, due, one, never, sql, downstream, alarms, logged } = await story(t, {
+    settleMs: -60_000, // the window ends after all that this test posts
+    async run() {
+      await handle()
+      return []
+    }
+  })
+  downstream.usual = { kind: 'failed', reason: 'connection_closed' }
+  await post()
+  await quiet()
+  handle = () =>
+    sql`update delivery set status = 1, phase = null, next_action_at = null, handled_at = clock_timestamp(), handled_by = 'send'`
+  await due()
+  await one.look(never)
+  t.match(logged('reconcile.same'), only({ missing: 0 }))
+  t.same(await alarms(), [])
+})
