@@ -135,6 +135,7 @@ async function findMissing(
 interface NotHandled {
   taskNo: string
   taskId: string | null
+  messageCode: string | null
   createdAt: Date | null
   attempt: number
   delivery: { status: Status; phase: Phase | null; reason: Reason | null } | null
@@ -151,13 +152,14 @@ export async function findNotHandled(
   const rows = await db.execute<{
     task_no: string
     id: string | null
+    message_code: string | null
     created_at: string | null
     attempt: number | null
     status: number | null
     phase: Phase | null
     reason: Reason | null
   }>(sql`
-    select theirs.task_no, t.id, t.created_at, d.attempt, d.status, d.phase, d.reason
+    select theirs.task_no, t.id, t.message_code, t.created_at, d.attempt, d.status, d.phase, d.reason
     from (select distinct task_no from unnest(${textArray(taskNos)}::text[]) as theirs (task_no)) theirs
       left join task t on t.task_no = theirs.task_no and ${ofCodes(compared.messageCodes, 't.message_code')}
       left join delivery d on d.task_id = t.id and d.downstream = ${compared.downstream}
@@ -167,6 +169,7 @@ export async function findNotHandled(
   return rows.map(row => ({
     taskNo: row.task_no,
     taskId: row.id,
+    messageCode: row.message_code,
     createdAt: row.created_at === null ? null : new Date(row.created_at),
     attempt: row.attempt ?? 0,
     delivery:

@@ -133,13 +133,14 @@ async function compare(reads: Reads, claim: ClaimedRun, theirs: ReadonlySet<stri
   const taskNos = [...new Set([...theirs, ...(claim.isUnknownOpen ? claim.unknown : [])])]
   for (let start = 0; start < taskNos.length; start += atOnce) {
     const part = taskNos.slice(start, start + atOnce)
-    for (const one of await findNotHandled(reads, compared, part, '', atOnce)) {
+    // Of all messageCodes: downstreams may share one table of handled tasks.
+    for (const one of await findNotHandled(reads, { ...compared, messageCodes: null }, part, '', atOnce)) {
       if (one.delivery === null || one.taskId === null) {
         unknown++
         const named = before.has(one.taskNo) ? stillUnknown : newlyUnknown
         if (named.length < mostNamed) named.push(one.taskNo)
-        // Younger tasks are left to the next run.
-      } else if (one.createdAt !== null && one.createdAt < to) {
+        // Younger tasks are left to the next run, and those of other messageCodes to their own.
+      } else if (one.messageCode === messageCode && one.createdAt !== null && one.createdAt < to) {
         differs++
         if (wrong.size < mostAlarms) wrong.set(one.taskId, one.attempt)
       }

@@ -244,3 +244,22 @@ t.test('a task that was handled while run collected the taskNos is not missing',
   t.match(logged('reconcile.same'), only({ missing: 0 }))
   t.same(await alarms(), [])
 })
+
+t.test('the tasks of another messageCode do no harm, but those without a delivery are unknown', async t => {
+  const { post, quiet, theirs, due, one, never, sql, downstream, logged } = await story(t)
+  const handled = await post()
+  await quiet()
+  downstream.usual = { kind: 'failed', reason: 'connection_closed' }
+  const open = await post()
+  await quiet()
+  await sql`update task set message_code = 'stock.moved'`
+  await sql`insert into task (id, task_no, message_code, scene_type, message_body, content_hash, created_by)
+    values (gen_random_uuid(), 'stock:nowhere', 'stock.moved', '', '{}', '', 'test')`
+  theirs.add(handled).add(open).add('stock:nowhere')
+  await due()
+  await one.look(never)
+  t.match(
+    logged('reconcile.mismatch'),
+    only({ missing: 0, differs: 0, unknown: 1, unknownTaskNos: only('stock:nowhere') })
+  )
+})
