@@ -164,7 +164,9 @@ export async function check(deps: HalfDeps, claim: ClaimedCheck): Promise<void> 
   const stale = (): void => deps.log.info({ taskNo, check: number, answer }, 'check.stale')
   if (answer === 'COMMITTED') {
     const done = await commit(deps, taskNo, byCheck(number))
-    if (typeof done === 'string') stale()
+    // Another process may have the handler. If none has it, the task is told as stuck.
+    if (done === 'no_handler') await recordOpen(deps, claim, 'NONE', notCommitted)
+    else if (typeof done === 'string') stale()
     return
   }
   if (answer === 'ROLLED_BACK') {
@@ -172,10 +174,24 @@ export async function check(deps: HalfDeps, claim: ClaimedCheck): Promise<void> 
     if (typeof done === 'string') stale()
     return
   }
+  await recordOpen(deps, claim, answer, reason)
+}
+
+const notCommitted = 'COMMITTED, but the process that asked has no handler for it or for one of its steps'
+
+/** Records a check that left it open, and when the next one comes. */
+async function recordOpen(
+  deps: HalfDeps,
+  claim: ClaimedCheck,
+  answer: 'UNKNOWN' | 'NONE',
+  reason: string | null
+): Promise<void> {
+  const { task, check: number } = claim
+  const { taskNo, messageCode } = task
   const checkAfterMs = deps.handlers.get(messageCode)?.dtm?.askEveryMs(task) ?? claim.checkAfterMs
   const next = nextCheck(answer, { ...claim, checkAfterMs }, deps.random())
   const isRecorded = await recordCheck(deps.sql, { taskId: task.id, check: number, answer, reason, ...next })
-  if (!isRecorded) stale()
+  if (!isRecorded) deps.log.info({ taskNo, check: number, answer }, 'check.stale')
   else if (next.isStuck)
     deps.log.warn({ taskNo, messageCode, check: number, answer, reason }, 'prepared.stuck')
 }

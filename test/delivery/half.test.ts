@@ -162,6 +162,26 @@ t.test(
   }
 )
 
+t.test('a half message that its producer committed, and no process can commit, is told as stuck', async t => {
+  const there = await producer(t, () => 'COMMITTED')
+  const { story, half } = await halfStory(t, there.url)
+  const elsewhere = halves(t, story, new Map())
+  const taskNo = await half.prepare()
+  t.match(await elsewhere.check(taskNo), {
+    status: 'PREPARED',
+    prepared: { checks: 1, lastAnswer: 'NONE', lastReason: /no handler/ }
+  })
+  const [row] =
+    await story.sql`select leased_until, next_action_at > now() as later, unanswered from prepared`
+  t.match(row, { leased_until: null, later: true, unanswered: 1 }, 'the next check comes after a backoff')
+  await story.later('2 days')
+  await elsewhere.check(taskNo)
+  t.match(await story.sql`select kind from alarm`, only({ kind: 'PREPARED_STUCK' }))
+  t.equal(story.logged('prepared.stuck').length, 1)
+  t.match(await half.check(taskNo), { status: 'SENDING' }, 'a process with the handler commits it')
+  await story.quiet()
+})
+
 t.test('the same POST again is answered with its present status, another content is a conflict', async t => {
   const { story, half } = await halfStory(t, nobody)
   const one = preparedTask()
