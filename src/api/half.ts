@@ -94,8 +94,9 @@ export function ended(done: TaskView | NotEnded | 'no_handler'): TaskView {
     case 'rolled_back':
       throw new Problem('TASK_ROLLED_BACK', 'its status is CANCELLED')
     case 'no_handler':
+      // Like HandlerElsewhere: the connection is closed, so that the repeated call may reach another process.
       throw new Problem('UNAVAILABLE', 'this process has no handler for its messageCode', {
-        headers: { 'retry-after': '1' }
+        headers: { 'retry-after': '1', connection: 'close' }
       })
     default:
       return done
