@@ -25,7 +25,7 @@ export interface OutboxRow {
   /** JSON, like `members`. Also null if it is larger than a task may have. */
   extend: string | null
   members: string | null
-  /** Their stored size, which costs nothing to read. null without any. */
+  /** The length of their texts; of a large one its stored size, which costs nothing to read. null without any. */
   extendBytes: number | null
   membersBytes: number | null
   traceparent: string | null
@@ -40,7 +40,7 @@ export const shardCount = 16
 const mostBodyBytes = 294_912
 const mostMoreBytes = 65_536
 const atOnce = 200
-/** Bodies read at once. One row is read whatever its size. */
+/** Bodies, extends and members read at once. One row is read whatever its size. */
 const bytesAtOnce = 4_194_304
 
 export interface OutboxRead {
@@ -72,8 +72,8 @@ export async function readOutbox(
 ): Promise<OutboxRead> {
   const rows = await sql<(OutboxRow & { upto: number; endedBelow: number; begunBelow: number })[]>`
     select s.*, o.id, left(o.task_no, 200) as "taskNo", left(o.message_code, 200) as "messageCode",
-      left(o.scene_type, 200) as "sceneType", o.size as "bodyBytes", o.upto,
-      case when o.size <= ${mostBodyBytes} then o.message_body end as "messageBody",
+      left(o.scene_type, 200) as "sceneType", o.body_bytes as "bodyBytes", o.upto,
+      case when o.body_bytes <= ${mostBodyBytes} then o.message_body end as "messageBody",
       case when o.deliver_start_time between '1970-01-01Z' and '9999-12-31Z' then to_char(
         (o.deliver_start_time + interval '999 us') at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"'
       ) else o.deliver_start_time::text end as "deliverStartTime",
@@ -83,9 +83,9 @@ export async function readOutbox(
       ) else o.deliver_before::text end as "deliverBefore",
       left(o.ordering_key, 300) as "orderingKey", o.need_callback as "needCallback", o.retry_times as "retryTimes",
       left(o.biz_type, 300) as "bizType", left(o.biz_key, 300) as "bizKey",
-      pg_column_size(o.extend) as "extendBytes", pg_column_size(o.members) as "membersBytes",
-      case when pg_column_size(o.extend) <= ${mostMoreBytes} then o.extend::text end as extend,
-      case when pg_column_size(o.members) <= ${mostMoreBytes} then o.members::text end as members,
+      o.extend_bytes as "extendBytes", o.members_bytes as "membersBytes",
+      case when o.extend_bytes <= ${mostMoreBytes} then o.extend::text end as extend,
+      case when o.members_bytes <= ${mostMoreBytes} then o.members::text end as members,
       left(o.traceparent, 100) as traceparent, o.created_at as "createdAt", o.created_by as "createdBy", o.shard
     from (
       select pg_snapshot_xmin(pg_current_snapshot())::text::bigint as "endedBelow",
@@ -93,12 +93,19 @@ export async function readOutbox(
     ) s left join (
       select *, sum(size) over (order by id)::float8 as upto
       from (
-        select *, coalesce(octet_length(message_body), 0) as size, hashtext(ordering_key) & 15 as shard
-        from outbox
-        where id > ${after} and ${isReadable(sql, without)}
-        order by id
-        limit ${atOnce}
-      ) read
+        select *, body_bytes + case when extend_bytes <= ${mostMoreBytes} then extend_bytes else 0 end
+          + case when members_bytes <= ${mostMoreBytes} then members_bytes else 0 end as size
+        from (
+          select *, coalesce(octet_length(message_body), 0) as body_bytes, hashtext(ordering_key) & 15 as shard,
+            -- A stored size is after compression: the text may be a hundred times as long.
+            case when pg_column_size(extend) <= ${mostMoreBytes} then octet_length(extend::text) else pg_column_size(extend) end as extend_bytes,
+            case when pg_column_size(members) <= ${mostMoreBytes} then octet_length(members::text) else pg_column_size(members) end as members_bytes
+          from outbox
+          where id > ${after} and ${isReadable(sql, without)}
+          order by id
+          limit ${atOnce}
+        ) read
+      ) measured
     ) o on o.upto - o.size < ${bytesAtOnce}
     order by o.id`
   const [first] = rows

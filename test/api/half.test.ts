@@ -108,13 +108,16 @@ t.test('the second phase needs no body, looks at none, and says how it ended', a
   }
 })
 
-t.test('a process without the handler says 503, when to come back, and why, and closes the connection', async t => {
-  const { app } = await api(t, { commit: async () => 'no_handler' })
-  const answer = await app.inject({ method: 'POST', url: '/tasks/one/commit' })
-  t.match(answer.json(), { status: 503, code: 'UNAVAILABLE', detail: /no handler/ })
-  t.equal(answer.headers['retry-after'], '1')
-  t.equal(answer.headers['connection'], 'close', 'the next call may reach another process')
-})
+t.test(
+  'a process without the handler says 503, when to come back, and why, and closes the connection',
+  async t => {
+    const { app } = await api(t, { commit: async () => 'no_handler' })
+    const answer = await app.inject({ method: 'POST', url: '/tasks/one/commit' })
+    t.match(answer.json(), { status: 503, code: 'UNAVAILABLE', detail: /no handler/ })
+    t.equal(answer.headers['retry-after'], '1')
+    t.equal(answer.headers['connection'], 'close', 'the next call may reach another process')
+  }
+)
 
 t.test('a commit is not taken while more is written than there is room for, and comes again', async t => {
   const { app } = await api(t, { isFull: () => true })

@@ -4,7 +4,7 @@ import t, { type Test } from 'tap'
 import { z } from 'zod'
 import { listAlarms } from '../../src/db/lists.ts'
 import { claimAlarms } from '../../src/db/alarms.ts'
-import { leaseShards } from '../../src/db/outbox.ts'
+import { leaseShards, readOutbox } from '../../src/db/outbox.ts'
 import { listRejected, removeRejected, retryRejected } from '../../src/db/rejected.ts'
 import type { Sql } from '../../src/db/pool.ts'
 import type { Reads } from '../../src/db/reads.ts'
@@ -299,6 +299,25 @@ t.test(
     )
   }
 )
+
+t.test('an extend or other members that compress well are as large as their text', async t => {
+  const { producer, sql } = await shop(t)
+  const read = () => readOutbox(sql, { after: 0, without: { shards: [], codes: [] } })
+  await producer`select ackbox_api.enqueue('order.paid', '{}', extend => jsonb_build_object('x', repeat('x', 2000000)))`
+  await producer`select ackbox_api.enqueue_many(jsonb_build_array(jsonb_build_object(
+    'messageCode', 'order.paid', 'messageBody', '{}'::jsonb, 'surprise', repeat('x', 2000000))))`
+  t.match(
+    (await read()).rows,
+    only({ extend: null, extendBytes: 2_000_009 }, { members: null, membersBytes: Number }),
+    'neither is read'
+  )
+  await producer`delete from outbox`
+  await producer`select ackbox_api.enqueue('order.paid', '{}', extend => jsonb_build_object('x', repeat('x', 60000)))
+    from generate_series(1, 100)`
+  const { rows, isFull } = await read()
+  t.equal(rows.length, Math.ceil(4_194_304 / 60_011), 'they count towards what is read at once')
+  t.ok(isFull)
+})
 
 t.test('a row that was before its handler is taken once that is there, and its alarm is over', async t => {
   const { producer, sql, reads, acceptRows, handlers, read } = await shop(t)
