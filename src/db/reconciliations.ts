@@ -17,6 +17,8 @@ export interface ClaimedRun extends ReconciliationKey {
   to: Date
   /** The time of the claim, as text: with microseconds. The receiver is asked after it. */
   at: string
+  /** Tasks after `to` are older than `settleMs`, too: the next run comes at once. */
+  isBehind: boolean
   /** Tasks about which there is an alarm. They are in the window, unless they are a week old. */
   open: ReadonlySet<string>
   /** TaskNos that the downstream had handled at the last run and that were unknown here. */
@@ -40,20 +42,32 @@ export async function addReconciliations(
     on conflict do nothing`
 }
 
-/** Undefined: it is not due, or another process runs it. */
+/**
+ * Undefined: it is not due, or another process runs it. A window is at most twice `everyMs`, and a sixteenth of it after a run that failed:
+ * what was too large for one run is divided.
+ */
 export async function claimRun(
   sql: Sql,
   { messageCode, downstream }: ReconciliationKey,
-  { owner, leaseMs, settleMs }: { owner: string; leaseMs: number; settleMs: number }
+  { owner, leaseMs, everyMs, settleMs }: { owner: string; leaseMs: number; everyMs: number; settleMs: number }
 ): Promise<ClaimedRun | undefined> {
   const [row] = await sql<
-    { comparedTo: Date; to: Date; at: string; open: string[]; unknown: string[]; isUnknownOpen: boolean }[]
+    {
+      comparedTo: Date
+      to: Date
+      at: string
+      isBehind: boolean
+      open: string[]
+      unknown: string[]
+      isUnknownOpen: boolean
+    }[]
   >`
     with claimed as (
       update reconciliation set owner = ${owner}, until = now() + ${leaseMs}::float8 * interval '1 ms'
       where message_code = ${messageCode} and downstream = ${downstream} and next_at <= now()
         and (until is null or until <= now())
-      returning compared_to, unknown_task_nos, unknown_alarm
+      returning compared_to, unknown_task_nos, unknown_alarm, now() - ${settleMs}::float8 * interval '1 ms' as settled,
+        compared_to + case when error is null then 2 else 0.0625 end * ${everyMs}::float8 * interval '1 ms' as most
     ), open as (
       select t.id
       from claimed, alarm a join task t on t.id = a.task_id
@@ -62,7 +76,7 @@ export async function claimRun(
         and a.task_id >= (lpad(to_hex((extract(epoch from now() - interval '7 days') * 1000)::bigint), 12, '0') || repeat('0', 20))::uuid
     )
     select compared_to as "comparedTo", coalesce(unknown_task_nos, '{}') as unknown,
-      greatest(compared_to, now() - ${settleMs}::float8 * interval '1 ms') as to, now()::text as at,
+      greatest(compared_to, least(settled, most)) as to, settled > most as "isBehind", now()::text as at,
       array(select id::text from open order by id) as open,
       exists (
         select from alarm a
@@ -71,12 +85,23 @@ export async function claimRun(
       ) as "isUnknownOpen"
     from claimed`
   if (!row) return undefined
-  const { comparedTo, to, at, open, unknown, isUnknownOpen } = row
+  const { comparedTo, to, at, isBehind, open, unknown, isUnknownOpen } = row
   const [oldest] = open
   // By the time in its id, like the window: its `created_at` may be a little later.
   const since = oldest === undefined ? comparedTo : timeOf(oldest)
   const from = since < comparedTo ? since : comparedTo
-  return { messageCode, downstream, owner, from, to, at, open: new Set(open), unknown, isUnknownOpen }
+  return {
+    messageCode,
+    downstream,
+    owner,
+    from,
+    to,
+    at,
+    isBehind,
+    open: new Set(open),
+    unknown,
+    isUnknownOpen
+  }
 }
 
 export interface RunResult {

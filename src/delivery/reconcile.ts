@@ -59,8 +59,9 @@ export function reconciler(deps: ReconcilerDeps): Reconciler {
       isAdded = true
       for (const one of all) {
         if (stopping.aborted) break
-        const { settleMs } = one
-        const claim = await claimRun(sql, one, { owner: node, leaseMs: runMs + leaseMarginMs, settleMs })
+        const { everyMs, settleMs } = one
+        const leaseMs = runMs + leaseMarginMs
+        const claim = await claimRun(sql, one, { owner: node, leaseMs, everyMs, settleMs })
         if (claim)
           await run(deps, one, claim, AbortSignal.any([stopping, AbortSignal.timeout(runMs)]), stopping)
       }
@@ -82,7 +83,7 @@ async function run(
     const theirs = await untilAborted(signal, theirTaskNos(one, claim, signal))
     if (!theirs) throw new Error(stopping.aborted ? 'the process stops' : 'run took too long')
     const found = await compare(deps.reads, claim, theirs)
-    if (!(await writeRun(sql, claim, one.everyMs, found))) return
+    if (!(await writeRun(sql, claim, claim.isBehind ? 0 : one.everyMs, found))) return
     const { missing, differs, unknown, unknownTaskNos } = found
     const fields = { messageCode, downstream, from: claim.from, to: claim.to, missing, differs, unknown }
     if (missing + differs + unknown === 0) log.info({ ...fields, theirs: theirs.size }, 'reconcile.same')

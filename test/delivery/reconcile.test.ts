@@ -6,6 +6,7 @@ import type { LoadedReconcile } from '../../src/handler/loaded.ts'
 import { only } from '../support/only.ts'
 import { readsOf } from '../support/postgres.ts'
 import { setup } from '../support/setup.ts'
+import { until } from '../support/until.ts'
 
 /** A handler, and processes that run it. Its downstream `warehouse` reports the tasks in `theirs` as handled. */
 async function story(t: Test, more: Partial<LoadedReconcile> = {}) {
@@ -263,3 +264,29 @@ t.test('the tasks of another messageCode do no harm, but those without a deliver
     only({ missing: 0, differs: 0, unknown: 1, unknownTaskNos: only('stock:nowhere') })
   )
 })
+
+t.test(
+  'what is too much for one run is divided, and one run follows another until nothing is left',
+  async t => {
+    const hours = ({ from, to }: { from: Date; to: Date }) => Math.round((+to - +from) / 3_600_000)
+    const asked: number[] = []
+    const { one, never, sql } = await story(t, {
+      run(about) {
+        asked.push(hours(about))
+        if (hours(about) > 12) throw new RangeError('too many')
+        return []
+      }
+    })
+    await sql`update reconciliation set next_at = now(), compared_to = now() - interval '100 hours'`
+    await one.look(never)
+    t.same(asked, [48], 'twice its time, however long nobody ran it')
+    await until('nothing is left', async () => {
+      await sql`update reconciliation set next_at = now() where error is not null`
+      await one.look(never)
+      return (await sql`select from reconciliation where error is null and next_at > now()`).count === 1
+    })
+    const [row] = await sql`select compared_to > now() - interval '1 minute' as done from reconciliation`
+    t.match(row, { done: true })
+    t.same(asked.slice(0, 4), [48, 2, 48, 2], 'after a failure a sixteenth, and then the next one at once')
+  }
+)
