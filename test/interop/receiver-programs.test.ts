@@ -97,9 +97,10 @@ t.test('the SDK for Java takes the message of a queue once', { skip: without('ja
         'NotTaken',
         'NotTaken',
         'left 0, connections 2',
+        'two at the same time',
         'autocommit false'
       ],
-      `${bank.db.dialect}: outside a transaction, one that the server ended, one committed after its work threw, first, repeat, another body, too old; pruned; a check that failed`
+      `${bank.db.dialect}: outside a transaction, one that the server ended, one committed after its work threw, first, repeat, another body, too old; pruned; two that send and prune at the same time; a check that failed`
     )
     t.equal(await bank.granted(), 7)
     t.equal(

@@ -2,12 +2,17 @@
 
 import ackbox.sdk.Ackbox;
 import ackbox.sdk.Barrier;
+import ackbox.sdk.Connect;
+import ackbox.sdk.Receipts;
 import ackbox.sdk.Receiver;
 import java.io.IOException;
+import java.lang.reflect.InvocationTargetException;
 import java.lang.reflect.Proxy;
 import java.nio.charset.StandardCharsets;
 import java.sql.Connection;
 import java.sql.DriverManager;
+import java.sql.PreparedStatement;
+import java.sql.SQLException;
 import java.sql.Statement;
 import java.time.Duration;
 import java.time.Instant;
@@ -15,6 +20,9 @@ import java.util.Arrays;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.atomic.AtomicBoolean;
+import java.util.logging.Logger;
 
 public class Once {
   static int opened;
@@ -53,6 +61,7 @@ public class Once {
       headers.put("ackbox-forget-after", Instant.now().minus(Duration.ofHours(13)).toString());
       take(points, connection, headers, args[2]);
       prune(points, connection, args[0]);
+      raced(connection, args);
       unchanged(connection);
     }
   }
@@ -73,6 +82,81 @@ public class Once {
       System.out.println("left " + own.getResultSet().getInt(1) + ", connections " + opened);
       other.rollback();
     }
+  }
+
+  /** Two that send and prune at the same time, on a database as strict as MariaDB is since 11.6.2: a row that has changed since a transaction began to read is an error. */
+  static void raced(Connection connection, String[] args) throws Exception {
+    Ackbox ackbox = new Ackbox("http://127.0.0.1:1", null);
+    String receipt = "insert into ackbox_receipt_outbox (consumer, callback_url, callback_token, receipt, created_at) values ('raced', '', '', '{}', '2026-01-01')";
+    run(connection, receipt);
+    run(connection, "insert into ackbox_received (consumer, webhook_id, task_no, forget_after) values ('raced', 'raced', 'raced', '2026-01-01')");
+    Connect others = () -> DriverManager.getConnection(args[0]);
+    Receiver receiver = new Receiver(others, "raced", List.of(args[1]), ackbox, Duration.ofSeconds(8));
+    Receiver strict = new Receiver(() -> strict(args[0], receiver::prune), "raced", List.of(args[1]), ackbox, Duration.ofSeconds(8));
+    strict.prune();
+    run(connection, receipt);
+    // The first read of PostgreSQL locks the row already.
+    String claimed = args[0].startsWith("jdbc:mariadb") ? "update ackbox_receipt_outbox set next_try_at = '2099-01-01' where consumer = 'raced'" : "select 1";
+    CountDownLatch claims = new CountDownLatch(2);
+    StringBuffer told = new StringBuffer();
+    Connect counted = () -> {
+      claims.countDown();
+      return strict(args[0], () -> {
+        try (Connection other = others.open()) {
+          run(other, claimed);
+        }
+      });
+    };
+    Logger log = Logger.getLogger("ackbox.sdk");
+    log.setFilter(line -> told.append(line.getMessage()).isEmpty());
+    Thread sending = new Thread(new Receipts(counted, "raced", ackbox));
+    sending.start();
+    claims.await();
+    System.out.println("two at the same time" + told);
+    sending.interrupt();
+    sending.join();
+    run(connection, "delete from ackbox_receipt_outbox where consumer = 'raced'");
+  }
+
+  interface Meanwhile {
+    void run() throws Exception;
+  }
+
+  /** After the first read, `meanwhile` runs in another process. */
+  static Connection strict(String url, Meanwhile meanwhile) throws SQLException {
+    Connection inner = DriverManager.getConnection(url);
+    try {
+      run(inner, "set session innodb_snapshot_isolation = on");
+    } catch (SQLException unknown) {
+      // PostgreSQL, or an older server.
+    }
+    AtomicBoolean isFirst = new AtomicBoolean(true);
+    return proxy(Connection.class, inner, (name, made) ->
+        !name.equals("prepareStatement") ? made : proxy(PreparedStatement.class, (PreparedStatement) made, (read, rows) -> {
+          if (read.equals("executeQuery") && isFirst.getAndSet(false)) meanwhile.run();
+          return rows;
+        }));
+  }
+
+  interface Change {
+    Object of(String method, Object result) throws Exception;
+  }
+
+  static <T> T proxy(Class<T> type, T inner, Change change) {
+    return type.cast(Proxy.newProxyInstance(Once.class.getClassLoader(), new Class<?>[] {type}, (proxy, method, args) -> {
+      try {
+        return change.of(method.getName(), method.invoke(inner, args));
+      } catch (InvocationTargetException failed) {
+        throw failed.getCause();
+      }
+    }));
+  }
+
+  static void run(Connection connection, String text) throws SQLException {
+    try (Statement statement = connection.createStatement()) {
+      statement.execute(text);
+    }
+    if (!connection.getAutoCommit()) connection.commit();
   }
 
   /** A failed check (here without its table) leaves the pool's connection unchanged. */

@@ -87,6 +87,7 @@ final class Sql {
           delete.addBatch();
         }
       }
+      connection.commit(); // ends the snapshot: MariaDB deletes no row that has changed since
       if (isAny) delete.executeBatch();
       return isAny;
     }
@@ -108,11 +109,20 @@ final class Sql {
     for (int at = 0; at < values.length; at++) statement.setString(at + 1, values[at]);
   }
 
-  /** A deadlock, a failed serialization (1020 of MariaDB is one), a lock that was waited for too long: rolled back, and worth another try. Libraries wrap the driver's error. */
+  /** A conflict, or a lock that was waited for too long: rolled back, and worth another try. */
   static boolean isBusy(Throwable error) {
+    return isConflict(error) || hasCode(error, Set.of("55P03"), Set.of(1205));
+  }
+
+  /** A deadlock, a failed serialization (1020 of MariaDB is one). */
+  static boolean isConflict(Throwable error) {
+    return hasCode(error, Set.of("40001", "40P01"), Set.of(1020, 1213));
+  }
+
+  /** Libraries wrap the driver's error. */
+  private static boolean hasCode(Throwable error, Set<String> states, Set<Integer> codes) {
     for (Throwable each = error; each != null; each = each.getCause())
-      if (each instanceof SQLException sql
-          && (Set.of("40001", "40P01", "55P03").contains("" + sql.getSQLState()) || Set.of(1020, 1205, 1213).contains(sql.getErrorCode()))) return true;
+      if (each instanceof SQLException sql && (states.contains("" + sql.getSQLState()) || codes.contains(sql.getErrorCode()))) return true;
     return false;
   }
 
