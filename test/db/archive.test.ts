@@ -111,6 +111,24 @@ t.test('what changes while it is archived stays, and is archived again as it is 
   t.equal(other?.archived.deliveries[0]?.['reason'], 'RECEIPT_TIMEOUT')
 })
 
+t.test('a task with a locked delivery stays, is not archived, and holds up no other', async t => {
+  const { sql } = await testDb(t)
+  const dir = folder(t)
+  const locked = await old(sql, 'locked')
+  await old(sql, 'free')
+  await standing(sql, failed, { taskId: locked, downstream: 'points' })
+  await sql`update delivery set updated_at = now() - interval '40 days'`
+  await sql.begin(async held => {
+    await held`select from delivery where task_id = ${locked} and downstream = 'points' for update`
+    t.match(await removeOld(sql, 30, 100, null, openArchive(dir, 'a')), { removed: 1, next: null })
+    t.match(await removeOld(sql, 30, 100, null, openArchive(dir, 'a')), { removed: 0, next: null })
+  })
+  t.equal((await findArchived(dir, 'free')).length, 1)
+  t.same(await findArchived(dir, 'locked'), [])
+  t.match(await removeOld(sql, 30, 100, null, openArchive(dir, 'a')), { removed: 1 })
+  t.equal((await findArchived(dir, 'locked')).length, 1)
+})
+
 t.test('nothing is removed that could not be written', async t => {
   const { sql } = await testDb(t)
   await old(sql, 'order-1')

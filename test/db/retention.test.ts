@@ -6,9 +6,8 @@ import { applyMoves } from '../../src/db/transitions.ts'
 import type { Sql } from '../../src/db/pool.ts'
 import { phaseOf, states, type State } from '../../src/domain/transitions.ts'
 import { only } from '../support/only.ts'
-import { lockWaits, testDb } from '../support/postgres.ts'
+import { testDb } from '../support/postgres.ts'
 import { idOf, standing } from '../support/rows.ts'
-import { until } from '../support/until.ts'
 import type { DeliveryState } from '../support/model.ts'
 
 const at = (state: State): DeliveryState => ({ state, attempt: 1, triesLeft: 3, lost: 0, roundFrom: 1 })
@@ -114,20 +113,15 @@ t.test('it walks in bounded batches, past those that must stay', async t => {
 t.test('what is redelivered at the very moment of its removal stays', async t => {
   const { sql } = await testDb(t)
   const taskId = await standing(sql, at('FAILED'), { taskId: idOf(31) })
-  let commit = (): void => {}
-  await new Promise<void>(moved => {
-    void sql.begin(async held => {
-      await applyMoves(held as unknown as Sql, [
-        { move: { taskId, downstream: 'warehouse', attempt: 1, name: 'redeliver', retryTimes: 5 } }
-      ])
-      moved()
-      await new Promise<void>(resolve => (commit = resolve))
-    })
+  const other = await standing(sql, at('FAILED'), { taskId: idOf(32) })
+  await sql.begin(async held => {
+    await applyMoves(held as unknown as Sql, [
+      { move: { taskId, downstream: 'warehouse', attempt: 1, name: 'redeliver', retryTimes: 5 } }
+    ])
+    t.match(await removeOld(sql, 30, 100, null), { removed: 1 }, 'it holds up no other task')
+    t.same(await sql`select from task where id = ${other}`, [])
   })
-  const removing = removeOld(sql, 30, 100, null)
-  await until('the removal waits', async () => (await lockWaits(sql)) === 1)
-  commit()
-  t.match(await removing, { removed: 0 })
+  t.match(await removeOld(sql, 30, 100, null), { removed: 0 })
   t.match(await sql`select phase from delivery`, only({ phase: 'WAITING' }))
   t.equal((await rows(sql))['task'], 1)
 })
