@@ -232,7 +232,7 @@ export async function buildService(options: ServiceOptions): Promise<Service> {
     log,
     signal: stopLooking.signal
   })
-  const { running, refreshing } = await startLoops({
+  const { claiming, running, refreshing } = await startLoops({
     ...options,
     reconciler: reconciler({ sql, reads, handlers, node, log }),
     sql,
@@ -272,11 +272,12 @@ export async function buildService(options: ServiceOptions): Promise<Service> {
       draining = true
       polls.stop()
       stopLooking.abort()
-      await Promise.all([...running, reading.done])
+      // Workers take no more jobs while the other loops end: a turn of retention may last.
+      await Promise.all([...claiming, reading.done])
       await enqueue.idle()
       stopping.abort()
       await Promise.all([working, local.idle()])
-      await Promise.all([execute.idle(), farewell])
+      await Promise.all([execute.idle(), farewell, ...running])
       await app?.close()
       await accept.idle().then(outbox.idle)
       await enqueue.idle()

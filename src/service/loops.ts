@@ -111,8 +111,12 @@ export function databaseOutage(
   }
 }
 
-/** Starts the loops. Each ends after its current turn: those of `running` when `signal` aborts, `refreshing` when `drained` does. */
+/**
+ * Starts the loops. Each ends after its current turn: those of `claiming` and `running` when `signal` aborts, `refreshing` when `drained` does.
+ * Only those of `claiming` hand deliveries to workers.
+ */
 export async function startLoops(options: LoopsOptions): Promise<{
+  claiming: Promise<void>[]
   running: Promise<void>[]
   refreshing: Promise<void>
 }> {
@@ -155,7 +159,7 @@ export async function startLoops(options: LoopsOptions): Promise<{
   const counting = repeat(statisticsMs, flush, failed('statistics'), drained).then(flush)
   const refreshing = Promise.all([looking, counting.catch(failed('statistics'))]).then(() => {})
   const running = [repeat(announceMs, presence.announce, failed('presence'), signal)]
-  if (!isDispatcher) return { running, refreshing }
+  if (!isDispatcher) return { claiming: [], running, refreshing }
   const redelivering = bulkOperations({
     ...options,
     isPaused: cluster.isPaused,
@@ -165,12 +169,14 @@ export async function startLoops(options: LoopsOptions): Promise<{
   const { reconciler } = options
   if (reconciler.isUsed)
     running.push(repeat(checkMs, () => reconciler.look(signal), failed('reconcile'), signal))
-  running.push(
+  const claiming = [
     dispatcher.run(signal),
     options.outbox.run(signal),
-    repeat(removalMs, () => removeOldStatistics(sql), failed('statistics'), signal),
     // Running checks are answered and written before anything is closed.
-    repeat(checkMs, checker.look, failed('checks'), signal).then(checker.idle),
+    repeat(checkMs, checker.look, failed('checks'), signal).then(checker.idle)
+  ]
+  running.push(
+    repeat(removalMs, () => removeOldStatistics(sql), failed('statistics'), signal),
     repeat(countMs, options.countDeliveries, failed('count'), signal),
     repeat(bulkMs, redelivering.look, failed('operation'), signal),
     repeat(
@@ -189,7 +195,7 @@ export async function startLoops(options: LoopsOptions): Promise<{
     repeat(sentMs, sweepSent(options), failed('alarm'), signal),
     repeat(retentionMs, retention(options), failed('retention'), signal)
   )
-  return { running, refreshing }
+  return { claiming, running, refreshing }
 }
 
 /** A turn of the sweep of alarms; resolves to the ms until the next. */
