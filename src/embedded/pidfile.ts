@@ -64,9 +64,21 @@ export function isPostmaster(pid: number, data: string): boolean {
   try {
     if (process.platform !== 'linux') return readPidFile(data)?.pid === pid
     const words = fs.readFileSync(`/proc/${pid}/cmdline`, 'utf8').split('\0')
-    return words.includes(data) && words[0]?.endsWith('postgres') === true
+    return words[0]?.endsWith('postgres') === true && (words.includes(data) || runsIn(pid, data, words))
   } catch (err) {
     // Any other error, such as a lack of file descriptors, says nothing about the process, and it is alive.
     return !['ENOENT', 'ESRCH'].includes((err as NodeJS.ErrnoException).code ?? '')
+  }
+}
+
+/** The same folder under another name, as by a symbolic link. PostgreSQL works in its data folder, which only its user and root can see. */
+function runsIn(pid: number, data: string, words: readonly string[]): boolean {
+  const folder = fs.realpathSync(data)
+  try {
+    return fs.realpathSync(`/proc/${pid}/cwd`) === folder
+  } catch {
+    return words.some(
+      word => path.isAbsolute(word) && fs.existsSync(word) && fs.realpathSync(word) === folder
+    )
   }
 }

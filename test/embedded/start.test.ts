@@ -77,6 +77,18 @@ t.test('a recovery takes as long as it takes: a start waits for it, beyond its o
   await stopPostmaster({ ...second, dataDir })
 })
 
+t.test('a running server is found by another path of its data folder, and its pid file stays', async t => {
+  const dataDir = folder(t)
+  const { pid } = await runPostmaster({ dataDir })
+  const link = path.join(folder(t), 'current')
+  fs.symlinkSync(dataDir, link)
+  const file = path.join(dataDir, 'postgres/postmaster.pid')
+  const before = fs.readFileSync(file, 'utf8')
+  t.match(findRunning(path.join(link, 'postgres')), { pid })
+  t.equal(fs.readFileSync(file, 'utf8'), before)
+  await stopPostmaster({ pid, dataDir })
+})
+
 t.test('a recovery that ends without a server is an error, and no second one begins', async t => {
   const { dataDir, data, settings } = await recovering(t)
   const starting = runPostmaster({ dataDir, settings })
