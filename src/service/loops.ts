@@ -137,18 +137,15 @@ export async function startLoops(options: LoopsOptions): Promise<{
   const looking = repeat(
     refreshMs,
     async () => {
-      if (cluster.isDatabaseAway()) {
-        await locatePrimary(databaseUrl)
-        // After an outage its row is old, and others would not count it. The database may still be read-only.
-        await presence.announce().catch(() => {})
-      }
+      if (cluster.isDatabaseAway()) await locatePrimary(databaseUrl)
       // Other parts of this process locate the primary too: the queue, and the check of the server.
       const now = primaryUrl(databaseUrl)
       if (now !== primary) log.warn({ from: new URL(primary).host, to: new URL(now).host }, 'database.moved')
       primary = now
       await cluster.refresh()
       looked()
-      if (options.hasNews()) await presence.announce()
+      // After an outage its row is old, and others would soon not count it.
+      if (options.hasNews() || cluster.isRejoining()) await presence.announce()
       // At once: deliveries have waited for this turn already. The sweep never rejects, and is not awaited.
       if (isDispatcher && !signal.aborted) void successors.sweep()
     },
