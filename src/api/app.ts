@@ -18,7 +18,7 @@ import { operatorRoutes } from './operator.ts'
 import { alarmRoutes } from './alarms.ts'
 import { downstreamRoutes } from './downstreams.ts'
 import { handlerRoutes } from './handlers.ts'
-import { taskActRoutes } from './task-actions.ts'
+import { taskActionRoutes } from './task-actions.ts'
 import { bodyRoom, loopWatch } from './overload.ts'
 import { originGuard } from './origin.ts'
 import { outboxRoutes } from './outbox.ts'
@@ -51,7 +51,7 @@ export async function buildApp(
   const app = bareApp(deps, limit, limits)
   await docs(app)
   taskRoutes(app, deps)
-  taskActRoutes(app, deps)
+  taskActionRoutes(app, deps)
   halfRoutes(app, deps)
   callbackRoutes(app, deps)
   deliveryRoutes(app, deps)

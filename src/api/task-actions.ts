@@ -34,7 +34,7 @@ const settleBody = z.strictObject({
     )
 })
 
-export function taskActRoutes(app: App, deps: ApiDeps): void {
+export function taskActionRoutes(app: App, deps: ApiDeps): void {
   app.delete(
     '/tasks/:taskNo',
     {

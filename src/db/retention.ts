@@ -30,25 +30,28 @@ export async function removeOld(
       (select count(*) from looked)::int as looked, (select id::text from looked order by id desc limit 1) as next`
   const next = found.looked < limit ? null : found.next
   // A task that stays because of a lock must not be archived at each walk.
-  const ids = archive && found.ids.length > 0 ? await findUnlocked(sql, found.ids) : found.ids
+  const ids = archive && found.ids.length > 0 ? await unlockedTasks(sql, found.ids) : found.ids
   if (ids.length === 0) return { removed: 0, next }
   const seen = archive && (await archiveTasks(sql, ids, archive))
   return { removed: await remove(sql, { days, droppedFrom }, ids, seen), next }
 }
 
 /** The condition that nobody has locked a delivery of the task `id`: `locked` holds those that could be locked. */
-const isWholeLocked = (sql: Sql) => sql`
-  (select count(*) from locked d where d.task_id = id) = (select count(*) from delivery d where d.task_id = id)`
+const isUnlocked = (sql: Sql) => sql`
+  not exists (
+    select from delivery d
+    where d.task_id = id and (d.task_id, d.downstream) not in (select l.task_id, l.downstream from locked l)
+  )`
 
-/** Those of these tasks whose deliveries nobody has locked. */
-async function findUnlocked(sql: Sql, ids: readonly string[]): Promise<string[]> {
+/** Those of these tasks of which nobody has locked a delivery. */
+async function unlockedTasks(sql: Sql, ids: readonly string[]): Promise<string[]> {
   const [row] = await sql<[{ ids: string[] }]>`
     with locked as materialized (
-      select d.task_id from delivery d
+      select d.task_id, d.downstream from delivery d
       where d.task_id = any(${plainArray(ids)}::uuid[])
       for no key update skip locked
     )
-    select array(select id::text from unnest(${plainArray(ids)}::uuid[]) as asked (id) where ${isWholeLocked(sql)} order by id) as ids`
+    select array(select id::text from unnest(${plainArray(ids)}::uuid[]) as asked (id) where ${isUnlocked(sql)} order by id) as ids`
   return row.ids
 }
 
@@ -92,14 +95,14 @@ async function remove(
     ), locked as materialized (
       -- As they are now and not in our snapshot: one that is redelivered at this very moment must stay. One that somebody has locked
       -- waits for a later walk, and holds up no other task.
-      select d.task_id, d.status, d.updated_at
+      select d.task_id, d.downstream, d.status, d.updated_at
       from delivery d
       where d.task_id in (select id from resting)
       order by d.task_id, d.downstream
       for update skip locked
     ), old as materialized (
       select id from resting r
-      where ${isWholeLocked(sql)}
+      where ${isUnlocked(sql)}
         and not exists (select from locked d where d.task_id = r.id and ${isActive(sql, days)})
         and (r.seen is null or r.seen = concat_ws(' ',
           (select max(extract(epoch from d.updated_at)) from locked d where d.task_id = r.id),
