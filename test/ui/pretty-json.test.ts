@@ -1,5 +1,5 @@
 import t from 'tap'
-import { prettyJson } from '../../src/ui/pretty-json.ts'
+import { prettyJson, withDataAsText } from '../../src/ui/pretty-json.ts'
 
 t.test('a body is shown with line breaks, and each of its numbers and texts as it was written', async t => {
   t.equal(
@@ -17,4 +17,30 @@ t.test('a body is shown with line breaks, and each of its numbers and texts as i
   t.equal(prettyJson('{"a":'), '{"a":', 'what is no JSON stays as it is')
   const spaces = `{"a":${' '.repeat(250_000)}1}`
   t.equal(prettyJson(spaces), '{\n  "a": 1\n}')
+})
+
+t.test('the data of receipts keep each digit, and all else is as it was', async t => {
+  const receipts = [
+    '{"result":"HANDLED","data":{"id":1234567890123456789,"of":[1.10,"a \\" } ,"],"data":{}}}',
+    '{"result":"HANDLED"}',
+    '{"data":1e400,"result":"RETRY"}',
+    '{"data":"text"}'
+  ]
+  const answer = `{"taskNo":"a","extend":{"data":1,"deliveries":[{"receipts":[{"data":2}]}]},"deliveries":[{"data":3,"receipts":[]},{"receipts":[${receipts.join()}]}],"messageBody":{"data":1.0}}`
+  t.same(JSON.parse(withDataAsText(answer)), {
+    taskNo: 'a',
+    extend: { data: 1, deliveries: [{ receipts: [{ data: 2 }] }] },
+    deliveries: [
+      { data: 3, receipts: [] },
+      {
+        receipts: [
+          { result: 'HANDLED', data: '{"id":1234567890123456789,"of":[1.10,"a \\" } ,"],"data":{}}' },
+          { result: 'HANDLED' },
+          { data: '1e400', result: 'RETRY' },
+          { data: '"text"' }
+        ]
+      }
+    ],
+    messageBody: { data: 1 }
+  })
 })
