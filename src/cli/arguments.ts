@@ -1,8 +1,8 @@
 // Reads the command line. An argument that a command would ignore is refused: `tasks redeliver --all order-1` must not redeliver all.
-import { readFileSync } from 'node:fs'
 import { parseArgs, type ParseArgsConfig } from 'node:util'
 import { messageOf } from '../runtime/errors.ts'
 import { nearest } from '../runtime/nearest.ts'
+import { readTextFile } from '../runtime/text-file.ts'
 
 /** A command line that cannot run. The message contains the remedy. ackbox.ts prints it and exits with 1. */
 export class UsageError extends Error {}
@@ -48,7 +48,7 @@ export function readKey(
   if (key !== undefined) return key.trim()
   if (file === undefined) return env['ACKBOX_KEY']?.trim() || undefined
   try {
-    return readFileSync(file, 'utf8').trim()
+    return readTextFile(file).trim()
   } catch (err) {
     throw new UsageError(`--key-file cannot be read: ${messageOf(err)}`)
   }

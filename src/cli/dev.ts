@@ -1,6 +1,6 @@
 // ackbox dev: runs the service and restarts it when a handler or .env changes.
 import { spawn, type ChildProcess } from 'node:child_process'
-import { readFileSync, statSync, watch, type FSWatcher } from 'node:fs'
+import { statSync, watch, type FSWatcher } from 'node:fs'
 import { basename, join, resolve } from 'node:path'
 import { parseEnv } from 'node:util'
 import { readArguments, UsageError } from './arguments.ts'
@@ -8,6 +8,7 @@ import { environment } from '../service/config.ts'
 import { messageOf } from '../runtime/errors.ts'
 import { commandLine } from '../runtime/package.ts'
 import { onStop } from '../runtime/stop.ts'
+import { readTextFile } from '../runtime/text-file.ts'
 
 export const help = `${commandLine('dev')}    runs the service, and restarts it when a handler or .env changes
 
@@ -83,7 +84,7 @@ export async function run(args: string[]): Promise<void> {
 function handlersFolder(given: string | undefined): string {
   let text = ''
   try {
-    text = readFileSync('.env', 'utf8')
+    text = readTextFile('.env')
   } catch (err) {
     // There is none, or an editor replaces it just now.
     if ((err as NodeJS.ErrnoException).code !== 'ENOENT')

@@ -14,6 +14,7 @@ import { createRequire } from 'node:module'
 import { basename, dirname, join, resolve, sep } from 'node:path'
 import { parseEnv } from 'node:util'
 import { commandLine, isClone, packageRoot, version } from '../runtime/package.ts'
+import { EncodingError, readTextFile } from '../runtime/text-file.ts'
 import { readArguments, refuseSurplus, UsageError } from './arguments.ts'
 
 export const help = `${commandLine('init [FOLDER]')}    creates a small project in FOLDER, or in this folder
@@ -42,6 +43,7 @@ export async function run(args: string[]): Promise<void> {
   try {
     create(folder)
   } catch (err) {
+    if (err instanceof EncodingError) throw new UsageError(err.message)
     // For example a full disk, or a folder without write permission.
     if (!(err instanceof Error) || !('syscall' in err)) throw err
     throw new UsageError(`${folder} cannot be written: ${err.message}`)
@@ -92,7 +94,7 @@ function create(folder: string): void {
   const hello = type === 'module' ? 'handlers/hello.ts' : 'handlers/hello.mts'
   const wanted = [['handlers/hello.ts', hello] as const, ...files].map(([from, to]) => {
     const path = join(folder, to)
-    return { from, to, path, text: existsSync(path) ? readFileSync(path, 'utf8') : undefined }
+    return { from, to, path, text: existsSync(path) ? readTextFile(path) : undefined }
   })
   describe(folder, own, type)
   for (const { from, to, path, text } of wanted) {
@@ -147,8 +149,7 @@ function readOwn(path: string): Description | undefined {
   if (!existsSync(path)) return undefined
   let value: unknown
   try {
-    // Editors on Windows write a byte order mark, and npm accepts it.
-    value = JSON.parse(readFileSync(path, 'utf8').replace(/^\uFEFF/, ''))
+    value = JSON.parse(readTextFile(path))
   } catch (err) {
     throw new UsageError(`${path} cannot be read: ${messageOf(err)}`)
   }

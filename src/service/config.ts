@@ -1,6 +1,6 @@
 // Reads the environment once and checks it: a process with a wrong setting does not start.
-import { readFileSync } from 'node:fs'
 import { isIP, isIPv6 } from 'node:net'
+import { parseEnv } from 'node:util'
 import type { z } from 'zod'
 import { readAlarmChannels } from './alarm-channels.ts'
 import { readBrokers, wrongReceipts } from './brokers.ts'
@@ -8,6 +8,7 @@ import type { ChannelConfig } from '../alarm/channel-config.ts'
 import type { DtmTargets } from '../handler/dtm.ts'
 import { parseFailpoints, type Failpoint, type Fault } from '../runtime/failpoint.ts'
 import { commandLine } from '../runtime/package.ts'
+import { EncodingError, readTextFile } from '../runtime/text-file.ts'
 import { list, misspelt, settings, type Settings } from './settings.ts'
 import type { Broker } from '../transport/broker.ts'
 import { isCidr, isHostPort } from '../transport/egress/allow-list.ts'
@@ -70,16 +71,26 @@ type Env = Record<string, string | undefined>
 
 /** The environment of this process. A file `.env` in the current folder adds names that are not set. */
 export function environment(): Env {
+  refuseMarked(process.env)
+  let text: string
   try {
-    // loadEnvFile has no clear error for a folder, or for a file of another user.
-    readFileSync('.env')
+    text = readTextFile('.env')
   } catch (err) {
     const { code, message } = err as NodeJS.ErrnoException
     if (code === 'ENOENT') return process.env
-    throw new SettingError(`.env cannot be read: ${message}`)
+    throw new SettingError(err instanceof EncodingError ? message : `.env cannot be read: ${message}`)
   }
-  process.loadEnvFile()
+  for (const [name, value] of Object.entries(parseEnv(text))) process.env[name] ??= value
   return process.env
+}
+
+/** A program that passes on a file with a byte order mark passes it as part of a name: the setting would be missing. */
+function refuseMarked(env: Env): void {
+  const marked = Object.keys(env).find(name => name.startsWith('\uFEFF'))
+  if (marked !== undefined)
+    throw new SettingError(
+      `The name of the environment variable ${marked.slice(1)} begins with a byte order mark: save the file that sets it as UTF-8 without one`
+    )
 }
 
 export function readConfig(env: Env): Config {

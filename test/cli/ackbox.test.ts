@@ -121,6 +121,58 @@ t.test('a .env that cannot be read is no .env that is missing', async t => {
     )
 })
 
+t.test(
+  'the first variable of a .env with a byte order mark counts, and one in UTF-16 is refused',
+  async t => {
+    const project = folder(t)
+    const file = path.join(project, '.env')
+    const commands = [
+      ['migrate'],
+      ['start'],
+      ['relay', 'postgres'],
+      ['import'],
+      ['handlers'],
+      ['tasks', 'list']
+    ]
+    // Nobody listens at port 1: the command must try this database, not start one of its own.
+    writeFileSync(file, '\uFEFFDATABASE_URL=postgres://ackbox:ackbox@127.0.0.1:1/ackbox\r\nSECRET=short\r\n')
+    t.match(await ackbox(['migrate'], project), {
+      code: 1,
+      err: /PostgreSQL cannot be (?:used|reached).*127\.0\.0\.1:1/
+    })
+    t.match(await ackbox(['start'], project), { code: 1, err: /^ackbox: SECRET is too short/ })
+    writeFileSync(file, 'PORT=3999\n\uFEFFSECRET=short\n')
+    t.match(
+      await ackbox(['start'], project),
+      { err: /^ackbox: SECRET is too short/ },
+      'two files, joined by cat'
+    )
+    for (const bytes of [
+      Buffer.from('\uFEFFDATABASE_URL=postgres://b\n', 'utf16le'),
+      Buffer.from('\uFEFFDATABASE_URL=postgres://b\n', 'utf16le').swap16(),
+      Buffer.from('DATABASE_URL=postgres://b\n', 'utf16le'),
+      Buffer.from('DATABASE_URL=postgres://b\n', 'utf16le').swap16()
+    ]) {
+      writeFileSync(file, bytes)
+      for (const args of commands)
+        t.match(
+          await ackbox(args, project),
+          { code: 1, err: /^ackbox: \.env is not UTF-8 \(it looks like UTF-16\): save it as UTF-8/ },
+          args.join(' ')
+        )
+    }
+    t.match(await ackbox(['init'], project), { code: 1, err: /\.env is not UTF-8/ }, 'no line is added to it')
+    t.notOk(existsSync(path.join(project, '.ackbox')), 'no database of its own was started')
+  }
+)
+
+t.test('a variable whose name begins with a byte order mark is refused', async t => {
+  t.match(await ackbox(['start'], folder(t), { '\uFEFFDATABASE_URL': 'postgres://b' }), {
+    code: 1,
+    err: /^ackbox: The name of the environment variable DATABASE_URL begins with a byte order mark/
+  })
+})
+
 t.test('an option that is given twice, of which only the last would count, is refused', async t => {
   const twice: [option: string, ...args: string[]][] = [
     ['scopes', 'key', 'create', 'ok', '--scopes', 'tasks:read', '--scopes', 'tasks:write'],

@@ -13,3 +13,15 @@ t.test('a line break at the end of a key is none of its characters, wherever the
   t.equal(readKey({}, {}), undefined)
   t.end()
 })
+
+t.test('a key from a file that PowerShell wrote is read, or refused with the remedy', t => {
+  const file = path.join(t.testdir({}), 'key')
+  writeFileSync(file, '\uFEFFack_1\r\n')
+  t.equal(readKey({ 'key-file': file }, {}), 'ack_1')
+  writeFileSync(file, Buffer.from('\uFEFFack_1\r\n', 'utf16le'))
+  t.throws(
+    () => readKey({ 'key-file': file }, {}),
+    /^--key-file cannot be read: .* is not UTF-8 .*: save it as UTF-8$/
+  )
+  t.end()
+})
