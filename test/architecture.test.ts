@@ -199,13 +199,6 @@ t.test('a program that awaits at its top needs nothing that is only defined belo
   )
 })
 
-t.test('a file fits in the head: 300 lines at most', async t => {
-  t.same(
-    files.filter(file => file.text.split('\n').length > 301).map(file => file.path),
-    []
-  )
-})
-
 t.test('a file is named for what it holds, and only handlers export a default', async t => {
   t.same(
     files

@@ -31,9 +31,12 @@ const counts = {
   accepted: 60,
   attempts: 62,
   failedAttempts: 2,
+  firstTries: 60,
+  firstDelivered: 59,
   handled: 58,
   direct: 57,
   failed: 1,
+  failedLater: 1,
   exhausted: 1,
   p50Ms: 34.5,
   p99Ms: 1_120

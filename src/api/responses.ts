@@ -151,16 +151,24 @@ const counts = {
   accepted: natural,
   attempts: natural,
   failedAttempts: natural,
+  firstTries: natural.describe('First tries of deliveries that ended.'),
+  firstDelivered: natural.describe('First tries that the downstream took.'),
   handled: natural,
   direct: natural.describe('HANDLED at the first try.'),
   failed: natural,
+  failedLater: natural.describe('FAILED after more than one try.'),
   exhausted: natural.describe('FAILED after all their tries.'),
-  p50Ms: z.number().optional().describe('Time from acceptance, or from the start time, to HANDLED.'),
+  p50Ms: z
+    .number()
+    .optional()
+    .describe(
+      'Time from acceptance, or from the start time, to HANDLED. What an operator settled is left out. Interpolated in a histogram, and never outside of the shortest and the longest time.'
+    ),
   p99Ms: z.number().optional()
 }
 export const statsAnswer = z.strictObject({
-  from: time,
-  to: time,
+  from: time.describe('The start of the first minute that is counted.'),
+  to: time.describe('The end of the last minute that is counted. It may be in the future.'),
   step: natural.describe('Seconds per point.'),
   series: z.array(
     z.strictObject({

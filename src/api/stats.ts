@@ -9,13 +9,17 @@ import { defined } from '../domain/optional-members.ts'
 
 const tags = ['dashboard'] as const
 const hourMs = 3_600_000
+const minuteMs = 60_000
 /** Points of a series at most. */
 const mostPoints = 750
 
+const minuteOf = (ms: number, whole: (minutes: number) => number): Date =>
+  new Date(whole(ms / minuteMs) * minuteMs)
+
 const statsQuery = z
   .strictObject({
-    from: time.optional().describe('Default: an hour before `to`.'),
-    to: time.optional().describe('Default: now.'),
+    from: time.optional().describe('Its minute is counted whole. Default: an hour before `to`.'),
+    to: time.optional().describe('A minute that has begun is counted whole. Default: now.'),
     step: count(60, 86_400)
       .optional()
       .describe('Seconds per point, in whole minutes. Raised if there would be more than 750 points.'),
@@ -42,19 +46,21 @@ export function statsRoutes(app: App, deps: ApiDeps): void {
       const { from, to = deps.now(), step, by, messageCode, downstream } = request.query
       const caller = callerOf(request)
       requireCode(caller, messageCode, '?/messageCode')
-      const start = from ?? new Date(to.getTime() - hourMs)
-      const seconds = Math.max(0, (to.getTime() - start.getTime()) / 1000)
+      // Counts are by minute: the answer says which minutes it counts.
+      const start = minuteOf(from?.getTime() ?? to.getTime() - hourMs, Math.floor)
+      const end = minuteOf(to.getTime(), Math.ceil)
+      const seconds = (end.getTime() - start.getTime()) / 1000
       const least = Math.max(60, Math.ceil(seconds / mostPoints / 60) * 60)
       const stepS = Math.max(least, Math.ceil((step ?? least) / 60) * 60)
       const series = await deps.readStats({
         messageCodes: caller.messageCodes,
         from: start,
-        to,
+        to: end,
         stepS,
         byDownstream: by === 'downstream',
         ...defined({ messageCode, downstream })
       })
-      return { from: start.toISOString(), to: to.toISOString(), step: stepS, series }
+      return { from: start.toISOString(), to: end.toISOString(), step: stepS, series }
     }
   )
 }

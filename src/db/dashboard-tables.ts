@@ -1,5 +1,16 @@
 // Tables for the dashboard, so that it need not read the hot tables: counts by minute, failures, sessions.
-import { bigint, bigserial, index, integer, pgTable, primaryKey, text, uuid, at } from './drizzle.ts'
+import {
+  bigint,
+  bigserial,
+  doublePrecision,
+  index,
+  integer,
+  pgTable,
+  primaryKey,
+  text,
+  uuid,
+  at
+} from './drizzle.ts'
 import type { Reason } from '../domain/types.ts'
 
 /** The counts of one process in one minute. `downstream` is empty for accepted tasks; `handled_ms` is a histogram. */
@@ -17,7 +28,14 @@ export const statMinute = pgTable(
     direct: integer('direct').notNull(),
     failed: integer('failed').notNull(),
     exhausted: integer('exhausted').notNull(),
-    handledMs: integer('handled_ms').array().notNull()
+    handledMs: integer('handled_ms').array().notNull(),
+    /** Null in the rows of older versions, as are the other columns from here on. */
+    firstTries: integer('first_tries'),
+    firstDelivered: integer('first_delivered'),
+    failedLater: integer('failed_later'),
+    /** The shortest and the longest latency of `handled_ms`; null without one. */
+    shortestMs: doublePrecision('shortest_ms'),
+    longestMs: doublePrecision('longest_ms')
   },
   t => [primaryKey({ name: 'stat_minute_pkey', columns: [t.minute, t.node, t.downstream, t.messageCode] })]
 )

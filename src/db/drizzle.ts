@@ -33,6 +33,7 @@ export const {
   bigint,
   bigserial,
   boolean,
+  doublePrecision,
   integer,
   interval,
   json,

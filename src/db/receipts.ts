@@ -2,7 +2,8 @@ import type { Move } from '../domain/transitions.ts'
 import { statusWord, type Phase, type Status, type Task } from '../domain/types.ts'
 import { resolvedCte } from './alarms.ts'
 import { plainArray, setOf, textArray, unlessAll } from './arrays.ts'
-import { waitsAtMost, type Applied, type Completion, type ReceiptRow } from './transitions.ts'
+import { statementTime, waitsAtMost } from './transitions.ts'
+import type { Applied, Completion, OnWritten, ReceiptRow } from './transitions.ts'
 import type { Sql } from './pool.ts'
 import type { delivery, Row } from './schema.ts'
 import { bodilessTaskColumns, taskOf, type TaskRow } from './task-row.ts'
@@ -101,10 +102,11 @@ export const isHandledReceipt = (completion: Completion): completion is HandledR
 export async function completeReceipts(
   sql: Sql,
   plains: readonly HandledReceipt[],
-  lockMs = 0
+  lockMs = 0,
+  onWritten?: OnWritten
 ): Promise<Applied[]> {
   // Row by row in the lock order of all statements, as in completeSends.
-  const [done] = await sql<[{ moved: string | null }]>`
+  const [done] = await sql<[{ at: number; moved: string | null }]>`
     with m as materialized (
       select * from unnest(
         ${plainArray(plains.map(one => one.move.taskId))}::uuid[], ${textArray(plains.map(one => one.move.downstream))}::text[],
@@ -132,7 +134,9 @@ export async function completeReceipts(
       insert into receipt (task_id, downstream, attempt, result, reason, data, applied, remote)
       select task_id, downstream, answered, 'HANDLED', receipt_reason, data, true, remote from moved
     ), ${resolvedCte(sql)}
-    select ${unlessAll(sql, plains.length, sql`task_id || downstream`)} as moved from moved`
+    select ${statementTime(sql)} as at,
+      (select ${unlessAll(sql, plains.length, sql`task_id || downstream`)} from moved) as moved`
+  onWritten?.(done.at)
   const moved = setOf(done.moved)
   return plains.map(({ move }) => (!moved || moved.has(move.taskId + move.downstream) ? 'moved' : 'stale'))
 }

@@ -9,25 +9,31 @@ import type { Counts } from '../runtime/statistics.ts'
 
 /** A process writes its own rows, with its whole counts of that minute: a repeated write changes nothing. */
 export async function writeStatistics(db: Sql, node: string, counts: readonly Counts[]): Promise<void> {
-  const column = (name: 'minute' | Counter) => plainArray(counts.map(one => one[name]))
+  const column = (name: 'minute' | 'shortestMs' | 'longestMs' | Counter) =>
+    plainArray(counts.map(one => one[name]))
   await db`
     insert into stat_minute (
-      minute, node, downstream, message_code, accepted, attempts, failed_attempts, handled, direct, failed, exhausted, handled_ms
+      minute, node, downstream, message_code, accepted, attempts, failed_attempts, handled, direct, failed, exhausted, handled_ms,
+      first_tries, first_delivered, failed_later, shortest_ms, longest_ms
     )
     select to_timestamp(minute / 1000), ${node}, downstream, message_code, accepted, attempts, failed_attempts, handled, direct,
-      failed, exhausted, handled_ms::int[]
+      failed, exhausted, handled_ms::int[], first_tries, first_delivered, failed_later, shortest_ms, longest_ms
     from unnest(
       ${column('minute')}::float8[], ${textArray(counts.map(one => one.downstream))}::text[],
       ${textArray(counts.map(one => one.messageCode))}::text[], ${column('accepted')}::int[], ${column('attempts')}::int[],
       ${column('failedAttempts')}::int[], ${column('handled')}::int[], ${column('direct')}::int[], ${column('failed')}::int[],
-      ${column('exhausted')}::int[], ${textArray(counts.map(one => plainArray(one.handledMs)))}::text[]
+      ${column('exhausted')}::int[], ${textArray(counts.map(one => plainArray(one.handledMs)))}::text[],
+      ${column('firstTries')}::int[], ${column('firstDelivered')}::int[], ${column('failedLater')}::int[],
+      ${column('shortestMs')}::float8[], ${column('longestMs')}::float8[]
     ) as c (
-      minute, downstream, message_code, accepted, attempts, failed_attempts, handled, direct, failed, exhausted, handled_ms
+      minute, downstream, message_code, accepted, attempts, failed_attempts, handled, direct, failed, exhausted, handled_ms,
+      first_tries, first_delivered, failed_later, shortest_ms, longest_ms
     )
     on conflict (minute, node, downstream, message_code) do update set
       accepted = excluded.accepted, attempts = excluded.attempts, failed_attempts = excluded.failed_attempts,
       handled = excluded.handled, direct = excluded.direct, failed = excluded.failed, exhausted = excluded.exhausted,
-      handled_ms = excluded.handled_ms`
+      handled_ms = excluded.handled_ms, first_tries = excluded.first_tries, first_delivered = excluded.first_delivered,
+      failed_later = excluded.failed_later, shortest_ms = excluded.shortest_ms, longest_ms = excluded.longest_ms`
 }
 
 /**
@@ -65,6 +71,10 @@ type StatsRow = Record<Counter, number> & {
   at: number
   downstream: string
   histogram: (number | null)[] | null
+  shortestMs: number | null
+  longestMs: number | null
+  /** A row of an older version has latencies without their bounds. */
+  isUnbounded: boolean
 }
 
 /** Series of points, each of `stepS` seconds, oldest first; minutes in which nothing happened are missing. */
@@ -77,7 +87,10 @@ export async function readStats(
     select extract(epoch from at)::float8 as at, name as downstream, sum(accepted)::int as accepted,
       sum(attempts)::int as attempts, sum(failed_attempts)::int as "failedAttempts", sum(handled)::int as handled,
       sum(direct)::int as direct, sum(failed)::int as failed, sum(exhausted)::int as exhausted,
-      json_build_array(${buckets}) as histogram
+      coalesce(sum(first_tries), 0)::int as "firstTries", coalesce(sum(first_delivered), 0)::int as "firstDelivered",
+      sum(coalesce(failed_later, exhausted))::int as "failedLater",
+      json_build_array(${buckets}) as histogram, min(shortest_ms) as "shortestMs", max(longest_ms) as "longestMs",
+      bool_or(handled > 0 and first_tries is null) as "isUnbounded"
     from (
       select date_bin(${stepS}::int * interval '1 second', minute, 'epoch') as at,
         case when ${byDownstream}::boolean then downstream else '' end as name, s.*
@@ -102,10 +115,16 @@ export async function readStats(
 
 function measured(rows: readonly StatsRow[]): Omit<StatsPoint, 'at'> {
   const histogram: number[] = []
-  for (const row of rows)
+  let bounds = { shortestMs: Infinity, longestMs: 0 }
+  for (const row of rows) {
     for (const [at, n] of (row.histogram ?? []).entries())
       histogram[at] = (histogram[at] ?? 0) + Number(n ?? 0)
-  const [p50, p99] = [percentile(histogram, 0.5), percentile(histogram, 0.99)]
+    bounds = {
+      shortestMs: Math.min(bounds.shortestMs, row.isUnbounded ? 0 : (row.shortestMs ?? Infinity)),
+      longestMs: Math.max(bounds.longestMs, row.isUnbounded ? Infinity : (row.longestMs ?? 0))
+    }
+  }
+  const [p50, p99] = [percentile(histogram, 0.5, bounds), percentile(histogram, 0.99, bounds)]
   return {
     ...eachCounter(name => rows.reduce((total, row) => total + row[name], 0)),
     ...(p50 === null ? {} : { p50Ms: Math.round(p50 * 10) / 10 }),

@@ -1,7 +1,8 @@
 import type { Move } from '../domain/transitions.ts'
 import { resolvedCte } from './alarms.ts'
 import { jsonTexts, plainArray, setOf, textArray, unlessAll } from './arrays.ts'
-import { bytea, waitsAtMost, type Applied, type Completion, type AttemptRow } from './transitions.ts'
+import { bytea, statementTime, waitsAtMost } from './transitions.ts'
+import type { Applied, AttemptRow, Completion, OnWritten } from './transitions.ts'
 import type { Sql } from './pool.ts'
 
 /** A successful send: by far the most of all records. */
@@ -23,11 +24,12 @@ export const isSuccessfulSend = (completion: Completion): completion is Successf
 export async function completeSends(
   sql: Sql,
   sends: readonly SuccessfulSend[],
-  lockMs = 0
+  lockMs = 0,
+  onWritten?: OnWritten
 ): Promise<Applied[]> {
   // One list for both writes, in the lock order of all statements: the update follows it row by row. A lock before the
   // write, as in applyMoves, costs as much again.
-  const [done] = await sql<[{ moved: string | null; written: string | null }]>`
+  const [done] = await sql<[{ at: number; moved: string | null; written: string | null }]>`
     with m as materialized (
       select * from unnest(
         ${plainArray(sends.map(one => one.move.taskId))}::uuid[], ${textArray(sends.map(one => one.move.downstream))}::text[],
@@ -72,9 +74,10 @@ export async function completeSends(
       on conflict do nothing
       returning task_id, downstream
     ), ${resolvedCte(sql)}
-    select
+    select ${statementTime(sql)} as at,
       (select ${unlessAll(sql, sends.length, sql`task_id || downstream`)} from moved) as moved,
       (select ${unlessAll(sql, sends.length, sql`task_id || downstream`)} from written) as written`
+  onWritten?.(done.at)
   const moved = setOf(done.moved)
   const written = setOf(done.written)
   return sends.map(({ move }): Applied => {

@@ -51,7 +51,8 @@ const receiptsKept = 20
 export async function applyMoves(
   sql: Sql,
   completions: readonly Completion[],
-  lockMs = 0
+  lockMs = 0,
+  onWritten?: OnWritten
 ): Promise<Applied[]> {
   const numbered = completions.map((one, index) => ({ ...one, index }))
   // All statements lock rows in the same order, or two batches could wait for each other.
@@ -69,7 +70,9 @@ export async function applyMoves(
   const failures = isFailing ? moving.map(one => (one.move.name === 'fail' ? failureOf(one) : undefined)) : []
   // A statement that names the table takes longer (see below), so it is named only if needed.
   const isMissing = moving.some(one => one.noReceipt !== undefined)
-  const [done] = await sql<[{ moved: string | null; late: string | null; written: string | null }]>`
+  const [done] = await sql<
+    [{ at: number; moved: string | null; late: string | null; written: string | null }]
+  >`
     with m as materialized (
       select * from unnest(
         ${ids}::uuid[], ${textArray(moves.map(move => move.downstream))}::text[],
@@ -237,10 +240,11 @@ export async function applyMoves(
           : sql`(select count(*) from receipt k where k.task_id = r.task_id and k.downstream = r.downstream)`
       } <= ${receiptsKept} or ended -- The one that ended it is the proof: no flood before it may push it out.
     )
-    select (select string_agg(ord::text, ',') from moved) as moved,
+    select ${statementTime(sql)} as at, (select string_agg(ord::text, ',') from moved) as moved,
       (select string_agg(ord::text, ',') from moved where old_status = 2) as late,
       (select string_agg(m.ord::text, ',') from written w
         join m on m.task_id = w.task_id and m.downstream = w.downstream) as written`
+  onWritten?.(done.at)
   const moved = new Set(indexes(done.moved))
   const late = new Set(indexes(done.late))
   const written = new Set(indexes(done.written))
@@ -251,6 +255,11 @@ export async function applyMoves(
   })
   return applied
 }
+
+/** Called with the time of a statement: that of its moves. ms since 1970, by the database's clock. */
+export type OnWritten = (at: number) => void
+
+export const statementTime = (sql: Sql) => sql`extract(epoch from now())::float8 * 1000`
 
 /**
  * True. The statement waits at most this long for a row that another session has locked, then it fails with 55P03; 0: as long as it

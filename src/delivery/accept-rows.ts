@@ -177,9 +177,14 @@ async function store(deps: AcceptRowsDeps, ready: readonly Ready[]): Promise<Map
   const rowIds = ready.map(one => one.row.id)
   try {
     const results = await writeTasks(deps.accepting, tasks, (sql, all) => insertFromOutbox(sql, all, rowIds))
-    const stored = tasks.filter((_, index) => results[index]?.kind === 'created')
-    for (const task of stored) deps.accepting.metrics.accepted(task.messageCode, 'created')
-    deps.metrics.outboxRows('stored', stored.length)
+    let stored = 0
+    for (const [index, task] of tasks.entries()) {
+      const result = results[index]
+      if (result?.kind !== 'created') continue
+      deps.accepting.metrics.accepted(task.messageCode, 'created', result.at)
+      stored++
+    }
+    deps.metrics.outboxRows('stored', stored)
     return new Map(results.flatMap((result, index) => (ready[index] ? [[ready[index], result]] : [])))
   } catch (err) {
     if (!refusesItem(err)) throw err

@@ -255,7 +255,7 @@ async function store(
     writes.text -= length
   }
   if (inserted.kind === 'created') {
-    deps.metrics.accepted(task.messageCode, 'created')
+    deps.metrics.accepted(task.messageCode, 'created', inserted.at)
     return { kind: 'created', task: createdView(task, inserted, request.extend) }
   }
   if (inserted.kind === 'invalid') {

@@ -1,6 +1,6 @@
 import { batcher, isAway, isTimeout, type Batcher, type Partly } from '../db/batch.ts'
 import type { OrderingKey } from '../db/ordering.ts'
-import { applyMoves, isMoved, type Applied, type Completion } from '../db/transitions.ts'
+import { applyMoves, isMoved, type Applied, type Completion, type OnWritten } from '../db/transitions.ts'
 import type { Sql } from '../db/pool.ts'
 import { withPartitions } from '../db/partitions.ts'
 import { isHandledReceipt, completeReceipts, type HandledReceipt } from '../db/receipts.ts'
@@ -80,7 +80,8 @@ export function completer({
     skipsLocked: (item: MeasuredCompletion) => item.skipLocked === true,
     async write(items: MeasuredCompletion[], lockMs) {
       failpoint('complete.before_commit')
-      const written = await writeFolded(sql, items, lockMs)
+      const times: number[] = []
+      const written = await writeFolded(sql, items, lockMs, times)
       const isWhole = Array.isArray(written)
       if (isWhole) failpoint('complete.after_commit')
       const applied = isWhole ? written : written.outs
@@ -97,7 +98,7 @@ export function completer({
         if (item.task) {
           const isFirst = item.isFirstTry ?? move.attempt <= 1
           count(metrics, item, move, one, isFirst)
-          if (metrics.statistics) measure(metrics.statistics, item, move, one, isFirst)
+          if (metrics.statistics) measure(metrics.statistics, item, move, one, isFirst, times[index])
         }
         if (!isMoved(one)) continue
         const { downstream, orderingKey } = move
@@ -159,21 +160,26 @@ function measure(
   { task, attempt }: WithTask,
   move: NonNullable<Completion['move']>,
   applied: Completed,
-  isFirstTry: boolean
+  isFirstTry: boolean,
+  at: number | undefined
 ): void {
-  const code = task.messageCode
-  if (attempt && applied !== 'recorded')
-    statistics.attempted(
-      move.downstream,
-      code,
-      attempt.outcome === 'delivered' || attempt.outcome === 'probed'
-    )
+  const counts = statistics.at(move.downstream, task.messageCode, at)
+  if (attempt && applied !== 'recorded') {
+    const isDelivered = attempt.outcome === 'delivered' || attempt.outcome === 'probed'
+    counts.attempted(isDelivered, isFirstTry && attempt.outcome !== 'probed')
+  }
   if (!isMoved(applied)) return
-  if (move.name === 'handled' || move.name === 'probed' || move.name === 'receive') {
-    const since = task.deliverStartTime ?? task.createdAt
-    if (since) statistics.handled(move.downstream, code, isFirstTry, since.getTime())
-  } else if (move.name === 'fail') statistics.failed(move.downstream, code, move.reason === 'SEND_EXHAUSTED')
+  const status = statusOf(moves[move.name].to)
+  if (status === 'FAILED') counts.failed(isFirstTry, exhausting.has(move.reason))
+  if (status !== 'HANDLED') return
+  // What an operator says is no latency of the downstream.
+  const isSaid = move.name === 'settle'
+  const since = isSaid ? undefined : (task.deliverStartTime ?? task.createdAt)
+  counts.handled(isFirstTry && !isSaid, since?.getTime())
 }
+
+/** The reasons of a delivery that FAILED since its tries were used up. */
+const exhausting: ReadonlySet<Move['reason']> = new Set(['SEND_EXHAUSTED', 'RECEIPT_TIMEOUT'])
 
 /** The items of one statement, with their places in the batch. */
 interface Part<T> {
@@ -185,19 +191,24 @@ interface Part<T> {
  * A statement may contain each delivery only once: in a batch the first item of a delivery is written first, the others later. Equal
  * receipts share one write: thousands of PROCESSING, with a statement for each, would hold up the outcomes of all downstreams.
  * Successful sends and plain receipts, the majority, use short statements; the rest uses the general one. The results of one statement
- * are reported even if another fails: a second write of them would be stale, and would store their receipts twice.
+ * are reported even if another fails: a second write of them would be stale, and would store their receipts twice. `times` gets the time of
+ * each write, by the database's clock.
  */
 async function writeFolded(
   sql: Sql,
   items: Completion[],
-  lockMs: number
+  lockMs: number,
+  times: number[]
 ): Promise<Completed[] | Partly<Completed>> {
   const applied = new Array<Completed>(items.length)
-  type Write<T> = (sql: Sql, items: readonly T[], lockMs: number) => Promise<Applied[]>
+  type Write<T> = (sql: Sql, items: readonly T[], lockMs: number, onWritten: OnWritten) => Promise<Applied[]>
   const write = async <T>(part: Part<T>, by: Write<T>) => {
     if (part.items.length === 0) return
     const ids = () => part.from.flatMap(index => taskIdOf(items[index] as Completion) ?? [])
-    const written = await withPartitions(sql, ids, () => by(sql, part.items, lockMs))
+    const told: OnWritten = at => {
+      for (const index of part.from) times[index] = at
+    }
+    const written = await withPartitions(sql, ids, () => by(sql, part.items, lockMs, told))
     for (const [at, index] of part.from.entries()) applied[index] = written[at] as Applied
   }
   let rest = [...items.keys()]

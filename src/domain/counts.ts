@@ -1,12 +1,17 @@
-/** The counters. They count by minute, downstream and messageCode. */
+/** The counters. They count by minute, downstream and messageCode. docs/operations.md defines the rates that they make. */
 const counters = [
   'accepted',
   'attempts',
   'failedAttempts',
+  // First tries of deliveries that ended, and those that the downstream took.
+  'firstTries',
+  'firstDelivered',
   'handled',
   // Handled by the first try.
   'direct',
   'failed',
+  // Failed after more than one try.
+  'failedLater',
   // Failed after all tries.
   'exhausted'
 ] as const
@@ -21,8 +26,20 @@ export const latencyBounds = [
   1_800_000, 3_600_000, 21_600_000, 86_400_000
 ] as const
 
-/** The latency in ms that `share` (0 to 1) of all values do not exceed, interpolated linearly in its bucket. Null without values. */
-export function percentile(histogram: readonly number[], share: number): number | null {
+/**
+ * The latency in ms that `share` (0 to 1) of all values do not exceed, interpolated linearly in its bucket, and never outside of the
+ * shortest and the longest value as far as they are known. Null without values.
+ */
+export function percentile(
+  histogram: readonly number[],
+  share: number,
+  { shortestMs = 0, longestMs = Infinity }: { shortestMs?: number; longestMs?: number } = {}
+): number | null {
+  const found = interpolated(histogram, share)
+  return found === null ? null : Math.min(longestMs, Math.max(shortestMs, found))
+}
+
+function interpolated(histogram: readonly number[], share: number): number | null {
   const total = histogram.reduce((sum, n) => sum + n, 0)
   if (total === 0) return null
   let before = 0

@@ -157,9 +157,10 @@ export function createMetrics({
   for (const result of ['stored', 'same', 'rejected']) outboxRows.inc({ result }, 0)
 
   return {
-    accepted(messageCode: string, kind: 'created' | 'same' | 'conflict' | 'refused') {
+    /** `at`: when it was stored, by the database's clock. */
+    accepted(messageCode: string, kind: 'created' | 'same' | 'conflict' | 'refused', at?: Date) {
       accepts.inc({ message_code: messageCode, kind })
-      if (kind === 'created') statistics.accepted(messageCode)
+      if (kind === 'created') statistics.accepted(messageCode, at?.getTime())
     },
     attempted(downstream: string, outcome: AttemptEnd['kind'], ms: number) {
       attempts.inc({ downstream, outcome })

@@ -10,99 +10,104 @@ export interface Counts extends Record<Counter, number> {
   messageCode: string
   /** Histogram of the ms until HANDLED, by `latencyBounds`. */
   handledMs: number[]
+  /** The shortest and the longest of these latencies, in ms. Null without one. */
+  shortestMs: number | null
+  longestMs: number | null
 }
 
 export type Statistics = ReturnType<typeof openStatistics>
 
+/** The counts of a minute, and what of them is not written. */
+interface Kept {
+  counts: Counts
+  isWritten: boolean
+  /** Writes since something was counted. */
+  idleWrites: number
+}
+
 const minuteMs = 60_000
-/** If the clock is set back by more, the minute follows it. */
-const longestStepMs = 5 * minuteMs
+/** Counts that cannot be written for long are dropped, the oldest first: charts are not guaranteed. */
+const mostKept = 20_000
+/** After so many writes without a change a minute is over. Forgotten earlier, a late event would begin its row again. */
+const mostIdleWrites = 6
 
-/** `now` is the clock of the caller: in all processes that of the database. */
+/** `now` is the clock of the caller, for an event without a time: in all processes that of the database. */
 export function openStatistics(now: () => number) {
-  let minute = 0
-  let byDownstream = new Map<string, Map<string, Counts>>()
-  /** Counts of past minutes that are not written yet. */
-  let over: Counts[] = []
+  const kept = new Map<string, Kept>()
 
-  function counts(downstream: string, messageCode: string): Counts {
-    const current = Math.floor(now() / minuteMs) * minuteMs
-    // The estimate of the database's clock may step back a little: a past minute does not begin again.
-    if (current > minute || current < minute - longestStepMs) {
-      over.push(...all())
-      // Counts that cannot be written for long are dropped, the oldest first: charts are not guaranteed.
-      if (over.length > mostKept) over = over.slice(-mostKept)
-      byDownstream = new Map()
-      minute = current
+  function countsOf(downstream: string, messageCode: string, at: number): Counts {
+    const minute = Math.floor(at / minuteMs) * minuteMs
+    const key = `${minute} ${downstream}\n${messageCode}`
+    let found = kept.get(key)
+    if (!found) {
+      const counts = {
+        minute,
+        downstream,
+        messageCode,
+        ...eachCounter(() => 0),
+        handledMs: latencyBounds.map(() => 0).concat(0),
+        shortestMs: null,
+        longestMs: null
+      }
+      found = { counts, isWritten: false, idleWrites: 0 }
+      kept.set(key, found)
+      const [oldest] = kept.keys()
+      if (kept.size > mostKept && oldest !== undefined) kept.delete(oldest)
     }
-    const byCode = byDownstream.get(downstream) ?? new Map<string, Counts>()
-    if (byCode.size === 0) byDownstream.set(downstream, byCode)
-    const known = byCode.get(messageCode)
-    if (known) return known
-    const made = {
-      minute,
-      downstream,
-      messageCode,
-      ...eachCounter(() => 0),
-      handledMs: latencyBounds.map(() => 0).concat(0)
-    }
-    byCode.set(messageCode, made)
-    return made
+    found.isWritten = false
+    found.idleWrites = 0
+    return found.counts
   }
 
-  const all = (): Counts[] => [...byDownstream.values()].flatMap(byCode => [...byCode.values()])
+  /** The counts of the minute of `at`: the time of the event, ms since 1970 by the database's clock; by default now. */
+  function atMinute(downstream: string, messageCode: string, at = now()) {
+    const of = countsOf(downstream, messageCode, at)
+    return {
+      /** `isFirst`: it was the first try of its delivery. */
+      attempted(isDelivered: boolean, isFirst: boolean): void {
+        of.attempts++
+        if (!isDelivered) of.failedAttempts++
+        if (isFirst) of.firstTries++
+        if (isFirst && isDelivered) of.firstDelivered++
+      },
+      /** `since`: when it was accepted, or due first, ms since 1970. Undefined: it is no latency. */
+      handled(isFirstTry: boolean, since: number | undefined): void {
+        of.handled++
+        if (isFirstTry) of.direct++
+        if (since === undefined) return
+        const ms = Math.max(0, at - since)
+        const found = latencyBounds.findIndex(bound => ms <= bound)
+        const bucket = found < 0 ? latencyBounds.length : found
+        of.handledMs[bucket] = (of.handledMs[bucket] ?? 0) + 1
+        of.shortestMs = Math.min(ms, of.shortestMs ?? ms)
+        of.longestMs = Math.max(ms, of.longestMs ?? ms)
+      },
+      failed(isFirstTry: boolean, isExhausted: boolean): void {
+        of.failed++
+        if (!isFirstTry) of.failedLater++
+        if (isExhausted) of.exhausted++
+      }
+    }
+  }
 
   return {
-    accepted(messageCode: string): void {
-      counts('', messageCode).accepted++
+    accepted(messageCode: string, at = now()): void {
+      countsOf('', messageCode, at).accepted++
     },
-    attempted(downstream: string, messageCode: string, isDelivered: boolean): void {
-      const at = counts(downstream, messageCode)
-      at.attempts++
-      if (!isDelivered) at.failedAttempts++
-    },
-    /** `since`: when it was accepted, or due first, ms since 1970. */
-    handled(downstream: string, messageCode: string, isFirstTry: boolean, since: number): void {
-      const at = counts(downstream, messageCode)
-      at.handled++
-      if (isFirstTry) at.direct++
-      const ms = now() - since
-      const found = latencyBounds.findIndex(bound => ms <= bound)
-      const bucket = found < 0 ? latencyBounds.length : found
-      at.handledMs[bucket] = (at.handledMs[bucket] ?? 0) + 1
-    },
-    failed(downstream: string, messageCode: string, isExhausted: boolean): void {
-      const at = counts(downstream, messageCode)
-      at.failed++
-      if (isExhausted) at.exhausted++
-    },
-    /** Writes the counts. If that fails, they are written the next time. */
+    at: atMinute,
+    /** Writes the counts that changed. If that fails, they are written the next time. */
     async flush(write: (counts: readonly Counts[]) => Promise<void>): Promise<void> {
-      const ended = over
-      const counted = summed([...ended, ...all()])
-      if (counted.length === 0) return
-      await write(counted)
-      const written = new Set(ended)
-      over = over.filter(past => !written.has(past))
+      const changed = [...kept.values()].filter(one => !one.isWritten)
+      // What is counted during the write marks it again.
+      for (const one of changed) one.isWritten = true
+      try {
+        if (changed.length > 0)
+          await write(changed.map(({ counts }) => ({ ...counts, handledMs: [...counts.handledMs] })))
+      } catch (err) {
+        for (const one of changed) one.isWritten = false
+        throw err
+      }
+      for (const [key, one] of kept) if (one.isWritten && ++one.idleWrites > mostIdleWrites) kept.delete(key)
     }
   }
 }
-
-const mostKept = 10_000
-
-/** One row for each minute, downstream and messageCode, also if the clock began a minute twice. */
-function summed(counted: readonly Counts[]): Counts[] {
-  const byKey = new Map<string, Counts>()
-  for (const row of counted) {
-    const key = JSON.stringify([row.minute, row.downstream, row.messageCode])
-    const known = byKey.get(key)
-    byKey.set(key, known ? sum(known, row) : row)
-  }
-  return [...byKey.values()]
-}
-
-const sum = (a: Counts, b: Counts): Counts => ({
-  ...a,
-  ...eachCounter(name => a[name] + b[name]),
-  handledMs: a.handledMs.map((count, bucket) => count + (b.handledMs[bucket] ?? 0))
-})

@@ -95,12 +95,12 @@ export function slots(stats: Stats, name: string, of: 'attempts' | 'failedAttemp
   )
 }
 
-/** True: at least half of the attempts of the last 5 to 10 minutes failed. */
+/** True: more than 30 % of the attempts of the last 5 to 10 minutes failed, as docs/operations.md says of a downstream with a problem. */
 export function isFailing(stats: Stats, name: string): boolean {
   const lately = (of: 'attempts' | 'failedAttempts'): number =>
     slots(stats, name, of)
       .slice(-2)
       .reduce((a, b) => a + b, 0)
   const failed = lately('failedAttempts')
-  return failed > 0 && failed * 2 >= lately('attempts')
+  return failed > 0.3 * lately('attempts')
 }

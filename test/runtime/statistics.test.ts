@@ -17,22 +17,47 @@ function table() {
   }
 }
 
-t.test('a clock that steps back a little does not begin a minute again', async t => {
+t.test('an event of the past minute counts in its own minute', async t => {
   let now = 0
   const statistics = openStatistics(() => now)
   const { rows, write } = table()
   for (const at of [-1, 5, -3, 8]) {
     now = minute + at
-    statistics.attempted('warehouse', 'order.paid', true)
+    statistics.at('warehouse', 'order.paid').attempted(true, true)
     await statistics.flush(write)
   }
   t.strictSame(
     [...rows],
     [
-      [minute - 60_000, 1],
-      [minute, 3]
+      [minute - 60_000, 2],
+      [minute, 2]
     ]
   )
+})
+
+t.test('what could not be written is written with the next counts, and nothing is written again', async t => {
+  let now = minute
+  const statistics = openStatistics(() => now)
+  const { rows, write } = table()
+  const count = (): void => statistics.at('warehouse', 'order.paid').attempted(true, true)
+  count()
+  await t.rejects(
+    statistics.flush(async () => {
+      count()
+      throw new Error('away')
+    })
+  )
+  now += 60_000
+  count()
+  await statistics.flush(write)
+  t.strictSame(
+    [...rows],
+    [
+      [minute, 2],
+      [minute + 60_000, 1]
+    ]
+  )
+  await statistics.flush(() => Promise.reject(new Error('nothing has changed')))
 })
 
 t.test('a clock that is set back by hours is followed, and a minute that comes twice is one row', async t => {
@@ -41,7 +66,7 @@ t.test('a clock that is set back by hours is followed, and a minute that comes t
   const { rows, write } = table()
   for (const at of [0, 7_200_000, 0]) {
     now = minute + at
-    statistics.attempted('warehouse', 'order.paid', true)
+    statistics.at('warehouse', 'order.paid').attempted(true, true)
   }
   await statistics.flush(write)
   t.strictSame(

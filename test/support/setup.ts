@@ -28,7 +28,7 @@ import type { TakenBy } from '../../src/delivery/rescue.ts'
 import type { Reach } from '../../src/delivery/reach.ts'
 import { receiptTaker, type ReceiptRequest, type ReceiveResult } from '../../src/delivery/receive.ts'
 import { completer, type Complete, type Completed } from '../../src/delivery/complete.ts'
-import { redeliver, releaseHeldKey, remove } from '../../src/delivery/operate.ts'
+import { redeliver, releaseHeldKey, remove, settle } from '../../src/delivery/operate.ts'
 import { openCluster, type Cluster } from '../../src/delivery/cluster.ts'
 import type { LoadedDownstream, LoadedHandler } from '../../src/handler/loaded.ts'
 import type { Logger } from '../../src/runtime/logger.ts'
@@ -104,6 +104,8 @@ export interface Story {
   receive(receipt: Partial<ReceiptRequest> & Pick<ReceiptRequest, 'taskNo'>): Promise<ReceiveResult>
   redeliver(taskNo: string, more?: { force?: boolean; downstream?: string }): ReturnType<typeof redeliver>
   remove(taskNo: string): ReturnType<typeof remove>
+  /** Says that its open and FAILED deliveries are HANDLED. */
+  settle(taskNo: string): ReturnType<typeof settle>
   /** Releases a key of `warehouse`. */
   release(orderingKey: string, seen?: string): ReturnType<typeof releaseHeldKey>
   /** One pass of a new dispatcher, until all its work is done. `dead`: owners that it has declared dead. */
@@ -361,6 +363,12 @@ export async function setup(t: Test, options: SetupOptions = {}): Promise<Story>
       ),
     remove: taskNo =>
       remove({ sql, complete: record, stoppedClaims: stopped }, taskNo, { name: 'operator' }, async () => {}),
+    settle: taskNo =>
+      settle(
+        { sql, complete: record, stoppedClaims: stopped },
+        { taskNo, status: 'HANDLED', who: { name: 'operator' } },
+        async () => {}
+      ),
     release: (orderingKey, seen) =>
       releaseHeldKey(
         { sql, promote: succession.promote },

@@ -1,4 +1,5 @@
 import { get, query } from '../api.ts'
+import { coveredMs, ratePerMinute } from '../rates.ts'
 import { Chart } from '../chart.tsx'
 import { sumOf, sumText } from '../counts.ts'
 import { clock, Heading, Link, ms, number, Shown, SpanChoice, spanNames, spanOr, spans } from '../parts.tsx'
@@ -47,9 +48,7 @@ export function OverviewPage() {
       <Heading title={texts.value.pages.overview}>
         <SpanChoice values={spanNames} value={span} choose={one => go(`/ui/overview?span=${one}`)} />
       </Heading>
-      <Shown loaded={loaded}>
-        {read => <Board {...read} seconds={spans[span]} isOld={loaded.error !== undefined} />}
-      </Shown>
+      <Shown loaded={loaded}>{read => <Board {...read} isOld={loaded.error !== undefined} />}</Shown>
     </>
   )
 }
@@ -57,15 +56,16 @@ export function OverviewPage() {
 const share = (part: number, whole: number): string =>
   whole === 0 ? '–' : `${((part / whole) * 100).toFixed(part === whole ? 0 : 2)} %`
 
-function Board({ at, stats, evidence, seconds, isOld }: Read & { seconds: number; isOld: boolean }) {
+function Board({ at, stats, evidence, isOld }: Read & { isOld: boolean }) {
   const { downstreams, held } = evidence
   const words = texts.value.overview
   const [series] = stats.series
   const points = filled(stats, series?.points ?? [])
   const total = series?.total
   const times = points.map(point => Date.parse(point.at) / 1000)
-  const perMinute = (name: 'accepted' | 'handled' | 'failed'): number[] =>
-    points.map(point => (point[name] / stats.step) * 60)
+  const perMinute = (name: 'accepted' | 'handled' | 'failed'): (number | null)[] =>
+    points.map(point => ratePerMinute(point[name], coveredMs(stats, point, at)))
+  const perSecond = (count: number): string => ((count * 1000) / coveredMs(stats, undefined, at)).toFixed(1)
   const failed = sumOf(downstreams.map(one => one.failed))
   // A paused downstream is already reported as paused.
   const due = downstreams.filter(one => one.pausedAt === undefined && one.oldestDueAt !== undefined)
@@ -76,12 +76,12 @@ function Board({ at, stats, evidence, seconds, isOld }: Read & { seconds: number
         <Number
           name={words.accepted}
           value={number(total?.accepted ?? 0)}
-          more={`${((total?.accepted ?? 0) / seconds).toFixed(1)} ${words.perSecond}`}
+          more={`${perSecond(total?.accepted ?? 0)} ${words.perSecond}`}
         />
         <Number
           name={words.handled}
           value={number(total?.handled ?? 0)}
-          more={`${((total?.handled ?? 0) / seconds).toFixed(1)} ${words.perSecond}`}
+          more={`${perSecond(total?.handled ?? 0)} ${words.perSecond}`}
         />
         <Number
           name={words.failed}
@@ -102,10 +102,10 @@ function Board({ at, stats, evidence, seconds, isOld }: Read & { seconds: number
           {...(oldest ? { more: oldest.name } : {})}
           to="/ui/downstreams"
         />
-        <Number name={words.direct} value={share(total?.direct ?? 0, total?.handled ?? 0)} />
+        <Number name={words.direct} value={share(total?.firstDelivered ?? 0, total?.firstTries ?? 0)} />
         <Number
           name={words.exhausted}
-          value={share(total?.exhausted ?? 0, (total?.handled ?? 0) + (total?.failed ?? 0))}
+          value={share(total?.failedLater ?? 0, (total?.handled ?? 0) + (total?.failed ?? 0))}
         />
         <Number name={words.p50} value={ms(total?.p50Ms)} />
         <Number name={words.p99} value={ms(total?.p99Ms)} />
@@ -139,16 +139,19 @@ const nothing = {
   accepted: 0,
   attempts: 0,
   failedAttempts: 0,
+  firstTries: 0,
+  firstDelivered: 0,
   handled: 0,
   direct: 0,
   failed: 0,
+  failedLater: 0,
   exhausted: 0
 }
 /** Adds a point of zeros for each step without events. */
 function filled({ from, to, step }: Stats, points: readonly Point[]): Point[] {
   const known = new Map(points.map(point => [Date.parse(point.at), point]))
   const all: Point[] = []
-  for (let at = Math.ceil(Date.parse(from) / 1000 / step) * step; at * 1000 < Date.parse(to); at += step)
+  for (let at = Math.floor(Date.parse(from) / 1000 / step) * step; at * 1000 < Date.parse(to); at += step)
     all.push(known.get(at * 1000) ?? { at: new Date(at * 1000).toISOString(), ...nothing })
   return all
 }
