@@ -1,5 +1,6 @@
 // ackbox migrate: applies the missing migrations. It can run again, and several runs at the same time are safe.
 import { environment, readDatabaseUrl, readFailpoints, SettingError } from '../service/config.ts'
+import { foreignCode } from '../db/foreign-code.ts'
 import { migrate, pendingMigrations } from '../db/migrate.ts'
 import { checkDatabase, isInfrastructure, DatabaseError, openDb } from '../db/pool.ts'
 import { armFailpoints } from '../runtime/failpoint.ts'
@@ -43,6 +44,7 @@ export async function run(args: string[]): Promise<void> {
     if (missing.length > 0) console.error(`to apply: ${missing.join(', ')}`)
     const applied = await withBlockersPrinted(url, () => migrate(url))
     console.log(applied.length > 0 ? `applied ${applied.join(', ')}` : allApplied)
+    await printForeignCode(url)
   } catch (err) {
     const { code } = rootOf(err) as NodeJS.ErrnoException
     const isKnown =
@@ -54,6 +56,16 @@ export async function run(args: string[]): Promise<void> {
         : `ackbox: Migration failed: ${messageOf(rootOf(err))}. Fix the cause and run it again.`
     )
     process.exitCode = 1
+  }
+}
+
+/** The rights of other roles are not ours to change: other programs of the database may need them. */
+async function printForeignCode(url: string): Promise<void> {
+  const sql = openDb(url, { max: 1, applicationName: 'ackbox migrate' })
+  try {
+    for (const { found, remedy } of await foreignCode(sql)) console.error(`warning: ${found}: ${remedy}`)
+  } finally {
+    await sql.end({ timeout: 1 })
   }
 }
 

@@ -37,6 +37,7 @@ t.test('a role is let in by name, and what makes no sense is said in a line', as
       and p.pronamespace = 'ackbox_api'::regnamespace
     order by 1`
   t.same([...(await may())], [])
+  await sql`revoke create on schema public from public`
   for (let again = 0; again < 2; again++)
     t.match(await outbox(url, 'grant', role), { code: 0, out: /may call ackbox_api\.enqueue/ })
   t.same(
@@ -48,6 +49,13 @@ t.test('a role is let in by name, and what makes no sense is said in a line', as
     where p.prosecdef and has_function_privilege(${role}, p.oid, 'execute')
       and p.pronamespace not in ('ackbox_api'::regnamespace, 'pg_catalog'::regnamespace)`
   t.same([...beyond], [], 'it may call nothing else that runs with the rights of the owner')
+  await sql`grant create on schema public to public`
+  t.match(await outbox(url, 'grant', role), {
+    code: 1,
+    err: /may create functions and operators .* Forbid it: revoke create on schema public from public; Or grant with --trusted\.$/m
+  })
+  t.match(await outbox(url, 'grant', role, '--trusted'), { code: 0 })
+  await sql`revoke create on schema public from public`
   t.match(await outbox(url, 'grant', 'nobody-knows'), {
     code: 1,
     err: /The role nobody-knows does not exist .*: create role "nobody-knows" login;/

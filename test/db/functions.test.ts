@@ -1,6 +1,7 @@
 // A role that may create objects in the schema of the tables gets none of its code run by a function of ours.
 import postgres from 'postgres'
 import t from 'tap'
+import { foreignCode, openSchemasFor } from '../../src/db/foreign-code.ts'
 import { grantOutbox } from '../../src/db/outbox.ts'
 import { testDb } from '../support/postgres.ts'
 
@@ -86,3 +87,80 @@ t.test('operators and functions of a role that may enqueue are never run with ou
     ['by-text', 'by-jsonb', 'by-many'].map(taskNo => ({ task_no: taskNo, created_by: createdBy }))
   )
 })
+
+t.test(
+  'rights and objects of other roles where our statements look are found, until they are gone',
+  async t => {
+    const { sql } = await testDb(t)
+    const [role, other] = [`Foreign_${process.pid}`, `other_${process.pid}`]
+    await sql.unsafe(`create role "${role}"; create role ${other}`)
+    t.teardown(() =>
+      sql.unsafe(`drop owned by "${role}", ${other} cascade; drop role "${role}"; drop role ${other}`)
+    )
+    t.same(await foreignCode(sql), [])
+    t.same(await openSchemasFor(sql, role), [])
+
+    await sql.unsafe(`grant create on schema public to public; grant create on schema drizzle to "${role}"`)
+    t.same(
+      (await foreignCode(sql)).map(({ remedy }) => remedy),
+      [`revoke create on schema drizzle from "${role}";`, 'revoke create on schema public from public;']
+    )
+    for (const name of [role, other])
+      t.same(await openSchemasFor(sql, name), ['revoke create on schema public from public;'], name)
+    await sql.unsafe(`set role "${role}";
+    create function public.join_names(name, name) returns text language sql return 'planted';
+    create operator public.|| (leftarg = name, rightarg = name, function = public.join_names);
+    create function public.format(text, text) returns text language sql return 'planted';
+    create function public.promote(text) returns text language sql return 'planted';
+    create function public.of_the_shop(text) returns text language sql return 'harmless';
+    reset role`)
+    const planted = (await foreignCode(sql)).filter(({ isThere }) => isThere)
+    t.same(planted, [
+      {
+        isThere: true,
+        found: `public.format(text, text) of ${role} may run in place of one that Ackbox means`,
+        remedy: 'drop function public.format(text, text);'
+      },
+      {
+        isThere: true,
+        found: `public.promote(text) of ${role} may run in place of one that Ackbox means`,
+        remedy: 'drop function public.promote(text);'
+      },
+      {
+        isThere: true,
+        found: `public.||(name, name) of ${role} may run in place of one that Ackbox means`,
+        remedy: 'drop operator public.||(name, name);'
+      }
+    ])
+    for (const { remedy } of await foreignCode(sql)) await sql.unsafe(remedy)
+    t.same(await foreignCode(sql), [], 'once done as told')
+    t.same(await openSchemasFor(sql, role), [])
+
+    await sql.unsafe(`alter schema drizzle owner to ${other}`)
+    const found = await foreignCode(sql)
+    t.same(
+      found.map(one => one.found),
+      [`the schema drizzle belongs to ${other}`]
+    )
+    await sql.unsafe(found[0]?.remedy ?? '')
+    t.same(await foreignCode(sql), [])
+    await sql.unsafe(`grant insert on task to ${other}; grant create on schema public to ${other}`)
+    t.same(await foreignCode(sql), [], 'a role that writes our tables anyway gains nothing by it')
+  }
+)
+
+t.test(
+  'a role that may create a schema with the name of our user is found: its statements would search that first',
+  async t => {
+    const { url, sql } = await testDb(t)
+    const role = `other_${process.pid}`
+    await sql.unsafe(`create role ${role}`)
+    t.teardown(() => sql.unsafe(`drop owned by ${role} cascade; drop role ${role}`))
+    const database = new URL(url).pathname.slice(1)
+    await sql.unsafe(
+      `revoke create on schema public from public; grant create on database ${database} to ${role}`
+    )
+    const [found] = await foreignCode(sql)
+    t.match(found, { isThere: false, remedy: /^alter role postgres set search_path = public;$/ })
+  }
+)

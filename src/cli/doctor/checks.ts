@@ -4,6 +4,7 @@ import { roles, type Config, type Role } from '../../service/config.ts'
 import { readConnections } from '../../db/pool.ts'
 import { commandLine } from '../../runtime/package.ts'
 import { counted } from '../arguments.ts'
+import { judgeForeign } from './foreign.ts'
 import { heldBack } from './holders.ts'
 import type { Facts, PostgresFacts } from './look.ts'
 import { judgePartitions } from './partitions.ts'
@@ -129,6 +130,7 @@ export const checks: Check[] = [
       'as their owner: grant select, insert, update, delete on all tables in schema public to USER; grant usage on all sequences in schema public to USER;'
     )
   }),
+  ofPostgres('PostgreSQL schemas', ({ foreign }) => judgeForeign(foreign)),
   ofPostgres('Roles', ({ roles: alive }) => {
     if (alive.length === 0) return ok('no process runs now')
     const missing = roles.filter(role => !alive.includes(role))

@@ -2,6 +2,7 @@
 import { getTableName } from '../../db/drizzle.ts'
 import * as schema from '../../db/schema.ts'
 import type { Config } from '../../service/config.ts'
+import { foreignCode, type ForeignCode } from '../../db/foreign-code.ts'
 import { pendingMigrations } from '../../db/migrate.ts'
 import { liveNodes, liveRoles, type NodeFacts } from '../../db/cluster.ts'
 import { readOutboxState, type OutboxState } from '../../db/outbox.ts'
@@ -34,6 +35,8 @@ export interface PostgresFacts {
   keys: number | undefined
   /** Existing tables that this user may not read and write. */
   forbidden: string[]
+  /** Rights and objects by which other roles could have their code run by our sessions. */
+  foreign: ForeignCode[]
   /** Undefined before their migration. */
   partitions: PartitionFacts | undefined
   /** Undefined before its migration. */
@@ -142,6 +145,7 @@ async function lookAtPostgres(url: string, { retentionDays }: Config): Promise<P
         ? await readOutboxState(sql)
         : undefined
     const partitions = await lookAtPartitions(sql, retentionDays)
+    const foreign = await foreignCode(sql)
     return {
       version,
       roundTripMs,
@@ -152,6 +156,7 @@ async function lookAtPostgres(url: string, { retentionDays }: Config): Promise<P
       pending,
       keys: keys?.count,
       forbidden,
+      foreign,
       partitions,
       outbox,
       roles: alive,
