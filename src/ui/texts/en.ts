@@ -188,7 +188,7 @@ export const en = {
     failing: (n: number) => `${n} FAILED`,
     noWorker: 'No worker is running: nothing is delivered.',
     noDispatcher: 'No dispatcher is running: retries and delayed tasks do not start.',
-    isFailing: (name: string) => `${name} is failing: at least half of its last attempts`,
+    isFailing: (name: string) => `${name} is failing: more than 30 % of its last attempts`,
     allFailed: (n: string) => `${n} deliveries are FAILED`,
     keysHeld: (n: string) => `Ordering keys held by a FAILED delivery: ${n}`,
     overdue: (name: string, time: string) => `${name}: the oldest delivery has been due for ${time}`,

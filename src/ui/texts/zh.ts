@@ -184,7 +184,7 @@ export const zh: Texts = {
     failing: n => `${n} 个失败`,
     noWorker: '没有运行中的 worker：投递已全部停止。',
     noDispatcher: '没有运行中的 dispatcher：重试和延迟任务不会开始。',
-    isFailing: name => `${name} 失败中：最近的尝试至少一半失败`,
+    isFailing: name => `${name} 失败中：最近的尝试超过 30 % 失败`,
     allFailed: n => `有 ${n} 个投递处于失败状态`,
     keysHeld: n => `${n} 个顺序键被失败的投递卡住`,
     overdue: (name, time) => `${name}：最早到期的投递已等待 ${time}`,
