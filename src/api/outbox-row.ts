@@ -30,7 +30,8 @@ export function outboxReader(handlers: ReadonlyMap<string, LoadedHandler>, log: 
       }
       throw new Error('a refusal is no task')
     },
-    unwritable: problemBody('INTERNAL', 'PostgreSQL refused the row; the log has the error')
+    unwritable: problemBody('INTERNAL', 'PostgreSQL refused the row; the log has the error'),
+    unreadable: reason => problemBody('INVALID', `The row cannot be read: ${reason}`)
   }
 }
 

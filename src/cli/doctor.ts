@@ -4,7 +4,8 @@ import { checkClient, DatabaseError } from '../db/pool.ts'
 import { commandLine } from '../runtime/package.ts'
 import { readArguments } from './arguments.ts'
 import { borrowUntilStop, hasEmbedded } from './database.ts'
-import { checks, type Finding } from './doctor/checks.ts'
+import { checks } from './doctor/checks.ts'
+import type { Finding } from './doctor/finding.ts'
 import { lookAround } from './doctor/look.ts'
 
 export const help = `${commandLine('doctor')}    checks the settings of this shell, PostgreSQL, Redis, the handlers and the clock

@@ -5,6 +5,7 @@ import { actor } from './audit.ts'
 import { isTimeout } from './batch.ts'
 import { isInfrastructure, type Sql } from './pool.ts'
 import type { Actor } from '../domain/types.ts'
+import { inHalves } from '../runtime/halves.ts'
 
 /** A store for tasks that outlives the database. */
 export interface Archive {
@@ -39,33 +40,37 @@ export async function archiveTasks(
 ): Promise<(string | undefined)[]> {
   const seen = new Map<string, string>()
   for (let from = 0; from < ids.length; from += atOnce)
-    for await (const row of archived(sql, ids.slice(from, from + atOnce), archive)) seen.set(row.id, row.seen)
+    for (const row of await archivePart(sql, ids.slice(from, from + atOnce), archive))
+      seen.set(row.id, row.seen)
   return ids.map(id => seen.get(id))
 }
 
 /** Archives these tasks at once, or in halves if they are too large or one of them cannot be read. */
-async function* archived(sql: Sql, ids: readonly string[], archive: Archive): AsyncGenerator<Read> {
+async function archivePart(
+  sql: Sql,
+  ids: readonly string[],
+  archive: Archive
+): Promise<Pick<Read, 'id' | 'seen'>[]> {
   let bytes = 0
-  let rows: Read[] | undefined
-  try {
-    bytes = await sizeOf(sql, ids)
-    if (bytes > (ids.length === 1 ? mostOfOne : mostBytes))
-      throw new Error(`its line would have about ${Math.ceil(bytes / 1_048_576)} MiB`)
-    rows = await readTasks(sql, ids)
-  } catch (err) {
-    // No task is the cause, unless a large one takes too long.
-    if (isInfrastructure(err) && !(isTimeout(err) && bytes > mostBytes)) throw err
-    const [id = ''] = ids
-    if (ids.length === 1) archive.onLeft?.(id, err)
-  }
-  if (rows) {
-    await archive.append(rows)
-    yield* rows
-  } else if (ids.length > 1) {
-    const half = ids.length >> 1
-    yield* archived(sql, ids.slice(0, half), archive)
-    yield* archived(sql, ids.slice(half), archive)
-  }
+  let unwritable: unknown
+  return await inHalves(ids, {
+    async work(part) {
+      bytes = 0
+      bytes = await sizeOf(sql, part)
+      if (bytes > (part.length === 1 ? mostOfOne : mostBytes))
+        throw new Error(`its line would have about ${Math.ceil(bytes / 1_048_576)} MiB`)
+      const rows = await readTasks(sql, part)
+      await archive.append(rows).catch((err: unknown) => {
+        unwritable = err
+        throw err
+      })
+      return rows.map(({ id, seen }) => ({ id, seen }))
+    },
+    // No task is the cause of an outage, unless a large one takes too long, nor of a full disk.
+    mayBeOfOne: err =>
+      err !== unwritable && (!isInfrastructure(err) || (isTimeout(err) && bytes > mostBytes)),
+    setAside: (id, err) => archive.onLeft?.(id, err)
+  })
 }
 
 /** About the bytes of the lines of these tasks: as text, bytea has twice its bytes, and JSON within JSON at most. Reads no large value. */

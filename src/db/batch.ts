@@ -241,6 +241,20 @@ const mayBeOfOne = (err: unknown): boolean =>
 /** The same, where the item is rejected for it. 42: a right, a table or a function is missing, and every item would be rejected. */
 export const refusesItem = (err: unknown): boolean => mayBeOfOne(err) && !sqlState(err).startsWith('42')
 
+/**
+ * One of the rows that a statement read may have caused the error, by its values or its size. 53200 and 53400: memory, or a temporary file.
+ * An error without a SQLSTATE is one of the client, which could not read an answer.
+ */
+export const mayBeOfRow = (err: unknown): boolean => {
+  const state = sqlState(err)
+  return (
+    refusesItem(err) ||
+    isTimeout(err) ||
+    /^53[24]00$/.test(state) ||
+    (!/^[0-9A-Z]{5}$/.test(state) && !isInfrastructure(err))
+  )
+}
+
 /** 57014: the statement took too long, perhaps as it waited for several locks; 55P03: it waited too long for one. Nothing of it is written. */
 export const isTimeout = (err: unknown): boolean => ['57014', '55P03'].includes(sqlState(err))
 

@@ -1,6 +1,8 @@
 // Rows that producers wrote in their own transactions, before they become tasks. Rejected rows: rejected.ts.
+import type postgres from 'postgres'
 import { plainArray, textArray } from './arrays.ts'
 import { actor } from './audit.ts'
+import { textBytes } from './json-size.ts'
 import type { Sql } from './pool.ts'
 import type { Actor } from '../domain/types.ts'
 
@@ -25,7 +27,7 @@ export interface OutboxRow {
   /** JSON, like `members`. Also null if it is larger than a task may have. */
   extend: string | null
   members: string | null
-  /** The length of their texts; of a large one its stored size, which costs nothing to read. null without any. */
+  /** The length of their texts; of a large one an estimate, which builds no text. null without any. */
   extendBytes: number | null
   membersBytes: number | null
   traceparent: string | null
@@ -61,18 +63,60 @@ export interface OutboxWithout {
   codes: readonly string[]
 }
 
+/** The shard of a key. A key longer than a task may have is refused, and reading all of it could take a second. */
+const shardOf = (sql: Sql) => sql`hashtext(left(ordering_key, 300)) & 15`
+
 const isReadable = (sql: Sql, { shards, codes }: OutboxWithout) => sql`case
           when ordering_key is null then (message_code = any(${textArray(codes)}::text[])) is not true
-          else not (hashtext(ordering_key) & 15) = any(${plainArray(shards)}::int[]) end`
+          else not (${shardOf(sql)}) = any(${plainArray(shards)}::int[]) end`
+
+/** A look at the oldest rows. */
+export interface OutboxLook {
+  after: number
+  without: OutboxWithout
+}
+
+const looked = (sql: Sql, { after, without }: OutboxLook) => sql`
+  id > ${after} and ${isReadable(sql, without)}
+  order by id
+  limit ${atOnce}`
 
 /** The oldest rows after `after`, without those of `without`. They stay in the table, so a crash loses nothing. */
-export async function readOutbox(
-  sql: Sql,
-  { after, without }: { after: number; without: OutboxWithout }
-): Promise<OutboxRead> {
+export async function readOutbox(sql: Sql, look: OutboxLook): Promise<OutboxRead> {
   const rows = await sql<(OutboxRow & { upto: number; endedBelow: number; begunBelow: number })[]>`
-    select s.*, o.id, left(o.task_no, 200) as "taskNo", left(o.message_code, 200) as "messageCode",
-      left(o.scene_type, 200) as "sceneType", o.body_bytes as "bodyBytes", o.upto,
+    select s.*, ${rowColumns(sql)}, o.upto
+    from (
+      select pg_snapshot_xmin(pg_current_snapshot())::text::bigint as "endedBelow",
+        pg_snapshot_xmax(pg_current_snapshot())::text::bigint as "begunBelow"
+    ) s left join (${measured(sql, looked(sql, look))}) o on o.upto - o.size < ${bytesAtOnce}
+    order by o.id`
+  const [first] = rows
+  if (!first) throw new Error('PostgreSQL returned no snapshot')
+  const found = first.id === null ? [] : rows
+  return {
+    rows: found,
+    isFull: found.length === atOnce || (found.at(-1)?.upto ?? 0) >= bytesAtOnce,
+    endedBelow: first.endedBelow,
+    begunBelow: first.begunBelow
+  }
+}
+
+/** The rows that `readOutbox` would look at, and of these only what no row can make large. */
+export const findOutbox = (sql: Sql, look: OutboxLook): Promise<Pick<OutboxRow, 'id' | 'shard'>[]> => sql<
+  Pick<OutboxRow, 'id' | 'shard'>[]
+>`
+  select id, ${shardOf(sql)} as shard from outbox where ${looked(sql, look)}`
+
+/** These rows, as `readOutbox` reads them. */
+export const readOutboxRows = (sql: Sql, ids: readonly number[]): Promise<OutboxRow[]> => sql<OutboxRow[]>`
+  select ${rowColumns(sql)}
+  from (${measured(sql, sql`id = any(${plainArray(ids)}::bigint[]) order by id`)}) o
+  where o.upto - o.size < ${bytesAtOnce}
+  order by o.id`
+
+const rowColumns = (sql: Sql) => sql`
+      o.id, left(o.task_no, 200) as "taskNo", left(o.message_code, 200) as "messageCode",
+      left(o.scene_type, 200) as "sceneType", o.body_bytes as "bodyBytes",
       case when o.body_bytes <= ${mostBodyBytes} then o.message_body end as "messageBody",
       case when o.deliver_start_time between '1970-01-01Z' and '9999-12-31Z' then to_char(
         (o.deliver_start_time + interval '999 us') at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"'
@@ -86,38 +130,20 @@ export async function readOutbox(
       o.extend_bytes as "extendBytes", o.members_bytes as "membersBytes",
       case when o.extend_bytes <= ${mostMoreBytes} then o.extend::text end as extend,
       case when o.members_bytes <= ${mostMoreBytes} then o.members::text end as members,
-      left(o.traceparent, 100) as traceparent, o.created_at as "createdAt", o.created_by as "createdBy", o.shard
-    from (
-      select pg_snapshot_xmin(pg_current_snapshot())::text::bigint as "endedBelow",
-        pg_snapshot_xmax(pg_current_snapshot())::text::bigint as "begunBelow"
-    ) s left join (
+      left(o.traceparent, 100) as traceparent, o.created_at as "createdAt", o.created_by as "createdBy", o.shard`
+
+/** Rows of the outbox, `which`, with their sizes. `upto`: the sum of the sizes up to the row. */
+const measured = (sql: Sql, which: postgres.Fragment) => sql`
       select *, sum(size) over (order by id)::float8 as upto
       from (
         select *, body_bytes + case when extend_bytes <= ${mostMoreBytes} then extend_bytes else 0 end
           + case when members_bytes <= ${mostMoreBytes} then members_bytes else 0 end as size
         from (
-          select *, coalesce(octet_length(message_body), 0) as body_bytes, hashtext(ordering_key) & 15 as shard,
-            -- A stored size is after compression: the text may be a hundred times as long.
-            case when pg_column_size(extend) <= ${mostMoreBytes} then octet_length(extend::text) else pg_column_size(extend) end as extend_bytes,
-            case when pg_column_size(members) <= ${mostMoreBytes} then octet_length(members::text) else pg_column_size(members) end as members_bytes
-          from outbox
-          where id > ${after} and ${isReadable(sql, without)}
-          order by id
-          limit ${atOnce}
+          select *, coalesce(octet_length(message_body), 0) as body_bytes, ${shardOf(sql)} as shard,
+            ${textBytes(sql, 'extend')} as extend_bytes, ${textBytes(sql, 'members')} as members_bytes
+          from outbox where ${which}
         ) read
-      ) measured
-    ) o on o.upto - o.size < ${bytesAtOnce}
-    order by o.id`
-  const [first] = rows
-  if (!first) throw new Error('PostgreSQL returned no snapshot')
-  const found = first.id === null ? [] : rows
-  return {
-    rows: found,
-    isFull: found.length === atOnce || (found.at(-1)?.upto ?? 0) >= bytesAtOnce,
-    endedBelow: first.endedBelow,
-    begunBelow: first.begunBelow
-  }
-}
+      ) sized`
 
 /** Whether there is a row after `after`. The cheapest query here: an index answers it, if nothing is left out. */
 export async function hasOutbox(sql: Sql, after: number, without?: OutboxWithout): Promise<boolean> {

@@ -4,8 +4,9 @@ import { rejectFromOutbox, removeFromOutbox, type OutboxRow } from '../db/outbox
 import type { Sql } from '../db/pool.ts'
 import { findHashes, insertFromOutbox, type InsertResult, type NewTask } from '../db/tasks.ts'
 import { uuidv7 } from '../domain/ids.ts'
-import type { ProblemBody } from '../runtime/errors.ts'
+import { reasonOf, type ProblemBody } from '../runtime/errors.ts'
 import { failpoint } from '../runtime/failpoint.ts'
+import { inHalves } from '../runtime/halves.ts'
 import type { Logger } from '../runtime/logger.ts'
 import type { Metrics } from '../runtime/metrics.ts'
 import { newTaskOf, type AcceptDeps, type AcceptResult, type TaskRequest } from './accept.ts'
@@ -22,6 +23,8 @@ export interface OutboxReader {
   problemOf(refusal: Refusal, taskRequest: TaskRequest): ProblemBody
   /** The problem of a row that PostgreSQL refuses to store as a task. */
   unwritable: ProblemBody
+  /** The problem of a row that cannot be read. */
+  unreadable(reason: string): ProblemBody
 }
 
 export interface AcceptRowsDeps {
@@ -48,9 +51,10 @@ interface Ready {
   task: NewTask
 }
 interface Refused {
-  row: OutboxRow
+  row: Pick<OutboxRow, 'id' | 'taskNo' | 'messageCode' | 'createdBy'>
   problem: ProblemBody
 }
+type Checked = Ready | (Refused & { row: OutboxRow })
 
 /**
  * Finishes these rows in their order. A row is stored and removed by one statement, or dropped because its task exists with the same
@@ -85,12 +89,12 @@ export async function acceptRows(
 
 const noRows: ReadonlySet<OutboxRow> = new Set()
 
-const isUnknown = (one: Ready | Refused): boolean => 'problem' in one && one.problem.code === 'UNKNOWN_CODE'
+const isUnknown = (one: Checked): boolean => 'problem' in one && one.problem.code === 'UNKNOWN_CODE'
 
 /** The rows that another live dispatcher has the handler of, and the later rows of their keys. */
 async function findElsewhere(
   { sql, node, accepting }: AcceptRowsDeps,
-  all: readonly (Ready | Refused)[]
+  all: readonly Checked[]
 ): Promise<ReadonlySet<OutboxRow>> {
   const codes = await codesOfOthers(sql, node, 'dispatcher')
   const mayBeMore = accepting.cluster.isRejoining()
@@ -111,7 +115,7 @@ async function findElsewhere(
   return found
 }
 
-function checkedRow(deps: AcceptRowsDeps, row: OutboxRow, taskRequest: TaskRequest): Ready | Refused {
+function checkedRow(deps: AcceptRowsDeps, row: OutboxRow, taskRequest: TaskRequest): Checked {
   // Rows are stored as plain tasks: nothing releases one later.
   const [unsupported, pointer] = taskRequest.after
     ? ['a task that waits for others', '/after']
@@ -172,32 +176,36 @@ async function storeAll(deps: AcceptRowsDeps, ready: readonly Ready[]): Promise<
  * key is stored before the earlier row of that key has its answer.
  */
 async function store(deps: AcceptRowsDeps, ready: readonly Ready[]): Promise<Map<Ready, InsertResult>> {
-  if (ready.length === 0) return new Map()
+  const written = await inHalves(ready, {
+    work: part => storeAtOnce(deps, part),
+    mayBeOfOne: refusesItem,
+    async setAside({ row, task }, err) {
+      deps.log.error({ err, taskNo: task.taskNo, row: row.id }, 'outbox.unwritable')
+      await reject(deps, [{ row, problem: deps.reader.unwritable }])
+    }
+  })
+  return new Map(written)
+}
+
+async function storeAtOnce(deps: AcceptRowsDeps, ready: readonly Ready[]): Promise<[Ready, InsertResult][]> {
   const tasks = ready.map(one => one.task)
   const rowIds = ready.map(one => one.row.id)
-  try {
-    const results = await writeTasks(deps.accepting, tasks, (sql, all) => insertFromOutbox(sql, all, rowIds))
-    let stored = 0
-    for (const [index, task] of tasks.entries()) {
-      const result = results[index]
-      if (result?.kind !== 'created') continue
-      deps.accepting.metrics.accepted(task.messageCode, 'created', result.at)
-      stored++
-    }
-    deps.metrics.outboxRows('stored', stored)
-    return new Map(results.flatMap((result, index) => (ready[index] ? [[ready[index], result]] : [])))
-  } catch (err) {
-    if (!refusesItem(err)) throw err
-    const [first, second] = ready
-    if (first && !second) {
-      deps.log.error({ err, taskNo: first.task.taskNo, row: first.row.id }, 'outbox.unwritable')
-      await reject(deps, [{ row: first.row, problem: deps.reader.unwritable }])
-      return new Map()
-    }
-    const half = ready.length >> 1
-    const before = await store(deps, ready.slice(0, half))
-    return new Map([...before, ...(await store(deps, ready.slice(half)))])
+  const results = await writeTasks(deps.accepting, tasks, (sql, all) => insertFromOutbox(sql, all, rowIds))
+  let stored = 0
+  for (const [index, task] of tasks.entries()) {
+    const result = results[index]
+    if (result?.kind !== 'created') continue
+    deps.accepting.metrics.accepted(task.messageCode, 'created', result.at)
+    stored++
   }
+  deps.metrics.outboxRows('stored', stored)
+  return results.flatMap((result, index) => (ready[index] ? [[ready[index], result]] : []))
+}
+
+/** Rejects a row that cannot be read. Rejects with the error of PostgreSQL if the row cannot be moved either. */
+export async function rejectUnreadable(deps: AcceptRowsDeps, id: number, err: unknown): Promise<void> {
+  const problem = deps.reader.unreadable(reasonOf(err))
+  await reject(deps, [{ row: { id, taskNo: null, messageCode: null, createdBy: '' }, problem }])
 }
 
 /** Returns how many of these rows another process had dropped. */
@@ -230,6 +238,7 @@ async function reject(deps: AcceptRowsDeps, refused: readonly Refused[]): Promis
     log.warn(
       {
         id: rejections[index]?.id,
+        row: row.id,
         taskNo,
         messageCode,
         createdBy,

@@ -3,7 +3,6 @@ import {
   hasOutbox,
   leaseShards,
   leaveShards,
-  readOutbox,
   readOutboxState,
   releaseShards,
   shardCount,
@@ -14,6 +13,8 @@ import { failpoint } from '../runtime/failpoint.ts'
 import type { Metrics } from '../runtime/metrics.ts'
 import { interruptibleSleep, repeat } from '../runtime/repeat.ts'
 import { acceptRows, type AcceptRowsDeps } from './accept-rows.ts'
+import { outboxHealth } from './outbox-health.ts'
+import { outboxLooks } from './outbox-looks.ts'
 
 export interface OutboxDeps extends AcceptRowsDeps {
   metrics: Pick<Metrics, 'outboxRows' | 'outbox'>
@@ -28,10 +29,14 @@ export interface Outbox {
   nudge(): void
   /** Resolves when no look that a nudge began is running. */
   idle(): Promise<void>
+  /** Since when the rows are stuck: the looks fail, or a row can be neither read nor moved. Undefined where `run` does not run. */
+  health(): 'ok' | 'stuck' | undefined
 }
 
 const soonMs = 100
 const idleMs = 1_000
+/** The wait after a look that found only rows that cannot be read. */
+const unreadMs = 5_000
 /** The wait between queries for a first row, which run between looks while the outbox is in use. */
 const peekMs = 40
 /** The outbox counts as in use this long after a row. */
@@ -49,6 +54,8 @@ export function outboxAcceptor(deps: OutboxDeps): Outbox {
   const codesElsewhere = leftFor<string>(elsewhereMs)
   const floor = outboxFloor()
   const waiting = interruptibleSleep()
+  const looks = outboxLooks(deps)
+  const health = outboxHealth(deps)
   let isRunning = false
   let restMs = soonMs
   let failures = 0
@@ -61,9 +68,11 @@ export function outboxAcceptor(deps: OutboxDeps): Outbox {
       shards: keyed && startAfter === undefined ? shards.others() : allShards,
       codes: codesElsewhere.now()
     }
-    const read = await readOutbox(sql, { after: startAfter ?? floor.id(), without })
+    const read = await looks.read({ after: startAfter ?? floor.id(), without })
+    health.saw(read.fault)
     if (startAfter === undefined) floor.saw(read, without.shards.length + without.codes.length === 0)
     const [first] = read.rows
+    if (!first && read.fault !== undefined) return unreadMs
     if (!first) {
       const jumped = startAfter !== undefined
       startAfter = undefined
@@ -97,7 +106,10 @@ export function outboxAcceptor(deps: OutboxDeps): Outbox {
       if (isAway(err)) {
         cluster.setDatabaseAway()
         log.debug({ err }, 'outbox.failed')
-      } else log.warn({ err }, 'outbox.failed')
+      } else {
+        health.saw(err)
+        log.warn({ err }, 'outbox.failed')
+      }
       startAfter = undefined
       return Math.min(2_000, soonMs * 2 ** failures++)
     }
@@ -108,7 +120,8 @@ export function outboxAcceptor(deps: OutboxDeps): Outbox {
     for (const end = performance.now() + restMs; ;) {
       const leftMs = end - performance.now()
       // No peeks while the outbox is not in use, or the database is away.
-      const peeks = performance.now() < usedUntil && failures === 0 && startAfter === undefined
+      const peeks =
+        performance.now() < usedUntil && failures === 0 && startAfter === undefined && restMs < unreadMs
       if (leftMs <= 0 || (await waiting.take(peeks ? Math.min(peekMs, leftMs) : leftMs, signal))) return
       if (!peeks) continue
       const without = { codes: codesElsewhere.now(), shards: shards.left() }
@@ -133,7 +146,11 @@ export function outboxAcceptor(deps: OutboxDeps): Outbox {
       isRunning = true
       const reporting = repeat(
         stateMs,
-        async () => deps.metrics.outbox(await readOutboxState(sql)),
+        async () => {
+          const state = await readOutboxState(sql)
+          deps.metrics.outbox(state)
+          await health.report(state.oldestMs)
+        },
         err =>
           isAway(err) ? log.debug({ err }, 'outbox.state_failed') : log.warn({ err }, 'outbox.state_failed'),
         signal
@@ -149,7 +166,8 @@ export function outboxAcceptor(deps: OutboxDeps): Outbox {
       else if (once) again = true
       else once = lookOnce()
     },
-    idle: async () => once
+    idle: async () => once,
+    health: () => (isRunning ? health.state() : undefined)
   }
 }
 

@@ -146,7 +146,8 @@ export function apiCalls(options: ApiCallsOptions): ApiDeps {
       const checks = {
         database: cluster.isDatabaseAway() ? 'away' : 'ok',
         queue: options.queueUp() ? 'ok' : 'away',
-        draining: options.draining() ? 'yes' : 'no'
+        draining: options.draining() ? 'yes' : 'no',
+        ...defined({ outbox: options.outbox.health() })
       }
       // Tasks are accepted even without the queue: deliveries wait in PostgreSQL.
       return { ok: !cluster.isDatabaseAway() && !options.draining(), checks }

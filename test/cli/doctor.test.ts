@@ -1,6 +1,7 @@
 import t from 'tap'
 import { readConfig, type Config } from '../../src/service/config.ts'
-import { checks, type Finding } from '../../src/cli/doctor/checks.ts'
+import { checks } from '../../src/cli/doctor/checks.ts'
+import type { Finding } from '../../src/cli/doctor/finding.ts'
 import type { Holder } from '../../src/cli/doctor/holders.ts'
 import type { Facts, PostgresFacts } from '../../src/cli/doctor/look.ts'
 import type { RedisFacts } from '../../src/cli/doctor/redis.ts'

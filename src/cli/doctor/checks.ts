@@ -7,26 +7,18 @@ import { counted } from '../arguments.ts'
 import { judgeForeign } from './foreign.ts'
 import { heldBack } from './holders.ts'
 import type { Facts, PostgresFacts } from './look.ts'
+import { fix, ok, warn, type Finding } from './finding.ts'
+import { judgeOutbox } from './outbox.ts'
 import { judgePartitions } from './partitions.ts'
 import { judgeProcesses } from './processes.ts'
 import type { RedisFacts } from './redis.ts'
 import type { CheckedTarget } from './targets.ts'
 
-/** `fix`: a promise is broken, or nothing runs. `warn`: it works, with a drawback. */
-export interface Finding {
-  level: 'ok' | 'warn' | 'fix'
-  found: string
-  remedy?: string
-}
 export interface Check {
   name: string
   /** Undefined: the part is not used, or is unreachable. */
   look: (looked: Facts, config: Config) => Finding | undefined
 }
-
-const ok = (found: string): Finding => ({ level: 'ok', found })
-const warn = (found: string, remedy: string): Finding => ({ level: 'warn', found, remedy })
-const fix = (found: string, remedy: string): Finding => ({ level: 'fix', found, remedy })
 
 const ofPostgres = (name: string, look: (facts: PostgresFacts, config: Config) => Finding): Check => ({
   name,
@@ -147,23 +139,7 @@ export const checks: Check[] = [
         ? undefined
         : judgeProcesses(postgres.nodes, 'error' in handlers ? undefined : handlers.facts)
   },
-  ofPostgres('Outbox', ({ outbox }) => {
-    if (outbox === undefined) return ok('no tables yet')
-    const { waiting, oldestMs, rejected } = outbox
-    const seconds = Math.round(oldestMs / 1000)
-    const rows = waiting === 1 ? '1 row waits' : `${waiting} rows wait`
-    const found = waiting === 0 ? 'empty' : `${rows}, the oldest for ${seconds} s`
-    if (seconds > 60)
-      return warn(
-        found,
-        'start a process with ROLE=dispatcher; if one runs, look for outbox.failed in its log'
-      )
-    if (rejected === 0) return ok(found)
-    return warn(
-      `${found}; ${rejected} rejected`,
-      'GET /outbox/rejected shows the problems; POST /outbox/rejected/ID/retry tries a row again, DELETE removes it'
-    )
-  }),
+  ofPostgres('Outbox', ({ outbox }) => judgeOutbox(outbox)),
   ofPostgres('API keys', ({ keys }, { auth }) => {
     if (!auth) return ok('not needed: AUTH is off, on a loopback HOST')
     if (keys === undefined || keys > 0) return ok(keys === undefined ? 'no tables yet' : `${keys} in use`)

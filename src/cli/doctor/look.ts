@@ -5,7 +5,6 @@ import type { Config } from '../../service/config.ts'
 import { foreignCode, type ForeignCode } from '../../db/foreign-code.ts'
 import { pendingMigrations } from '../../db/migrate.ts'
 import { liveNodes, liveRoles, type NodeFacts } from '../../db/cluster.ts'
-import { readOutboxState, type OutboxState } from '../../db/outbox.ts'
 import { checkServer, locatePrimary, openDb, type Sql } from '../../db/pool.ts'
 import type { NamedTarget } from '../../handler/load.ts'
 import { needChannels } from '../../alarm/open-channels.ts'
@@ -16,6 +15,7 @@ import { commandLine } from '../../runtime/package.ts'
 import { setupFacts, type SetupFacts } from '../../service/presence.ts'
 import { demoUrl, missingFor, readHandlers } from '../read-handlers.ts'
 import { lookAtHolders, type HolderFacts } from './holders.ts'
+import { lookAtOutbox, type OutboxFacts } from './outbox.ts'
 import { lookAtPartitions, type PartitionFacts } from './partitions.ts'
 import { lookAtRedis, type RedisFacts } from './redis.ts'
 import { lookAtTargets, type TargetFacts } from './targets.ts'
@@ -40,7 +40,7 @@ export interface PostgresFacts {
   /** Undefined before their migration. */
   partitions: PartitionFacts | undefined
   /** Undefined before its migration. */
-  outbox: OutboxState | undefined
+  outbox: OutboxFacts | undefined
   /** Roles of the running processes. */
   roles: string[]
   /** The facts that the running processes report about themselves. Empty before that migration. */
@@ -139,11 +139,7 @@ async function lookAtPostgres(url: string, { retentionDays }: Config): Promise<P
     const [channelsColumn] = await sql<{ there: boolean }[]>`
       select exists (select from information_schema.columns where table_name = 'node' and column_name = 'channels') as there`
     const nodes = channelsColumn?.there && alive.length > 0 ? await liveNodes(sql) : []
-    const [outboxTable] = await sql<{ there: boolean }[]>`select to_regclass('outbox') is not null as there`
-    const outbox =
-      outboxTable?.there && !forbidden.some(name => name.startsWith('outbox'))
-        ? await readOutboxState(sql)
-        : undefined
+    const outbox = await lookAtOutbox(sql, { forbidden, isMigrated: pending.length === 0 })
     const partitions = await lookAtPartitions(sql, retentionDays)
     const foreign = await foreignCode(sql)
     return {

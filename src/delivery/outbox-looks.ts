@@ -1,0 +1,81 @@
+import { isTimeout, mayBeOfRow, refusesItem } from '../db/batch.ts'
+import { findOutbox, readOutbox, readOutboxRows, type OutboxLook, type OutboxRead } from '../db/outbox.ts'
+import { inHalves } from '../runtime/halves.ts'
+import { rejectUnreadable, type AcceptRowsDeps } from './accept-rows.ts'
+
+/** `fault`: the error of a row that could be neither read nor rejected. It is still in the outbox. */
+export type Look = OutboxRead & { fault?: unknown }
+
+/** A row that ends by a limit of time or memory is read so often: the load of PostgreSQL may have been the cause. */
+const mostTries = 3
+/** No further part of a look is read after this time. The next look begins at the first row again. */
+const longestMs = 30_000
+
+/** Looks at the rows of the outbox. A row that cannot be read is rejected, and the rows beside it are read. */
+export function outboxLooks(deps: AcceptRowsDeps): { read(look: OutboxLook): Promise<Look> } {
+  const { sql, log } = deps
+  /** By row, the reads that ended by a limit. */
+  const tries = new Map<number, number>()
+
+  /** True: the row is rejected. */
+  async function setAside(id: number, err: unknown): Promise<boolean> {
+    const tried = (tries.get(id) ?? 0) + 1
+    const isOfLimit = isTimeout(err) || !refusesItem(err)
+    if (isOfLimit && tried < mostTries) {
+      tries.set(id, tried)
+      return false
+    }
+    tries.delete(id)
+    try {
+      await rejectUnreadable(deps, id, err)
+      return true
+    } catch (cause) {
+      if (!mayBeOfRow(cause)) throw cause
+      log.error({ err: cause, row: id }, 'outbox.unmovable')
+      return false
+    }
+  }
+
+  async function readInHalves(look: OutboxLook): Promise<Look> {
+    const found = await findOutbox(sql, look)
+    const end = performance.now() + longestMs
+    const stuckShards = new Set<number>()
+    let fault: unknown
+    const rows = await inHalves(found, {
+      work: async part =>
+        performance.now() < end
+          ? await readOutboxRows(
+              sql,
+              part.map(({ id }) => id)
+            )
+          : [],
+      mayBeOfOne: mayBeOfRow,
+      async setAside({ id, shard }, err) {
+        if (await setAside(id, err)) return
+        fault = err
+        // Its key may be in later rows, which must not overtake it while it is tried.
+        if (shard !== null && tries.has(id)) stuckShards.add(shard)
+      }
+    })
+    return {
+      rows: rows.filter(({ shard }) => shard === null || !stuckShards.has(shard)),
+      isFull: rows.length > 0,
+      // Of several snapshots: nothing is known to have ended.
+      endedBelow: 0,
+      begunBelow: Infinity,
+      fault
+    }
+  }
+
+  return {
+    async read(look) {
+      try {
+        return await readOutbox(sql, look)
+      } catch (err) {
+        if (!mayBeOfRow(err)) throw err
+        log.warn({ err }, 'outbox.look_failed')
+        return await readInHalves(look)
+      }
+    }
+  }
+}
