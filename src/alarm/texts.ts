@@ -45,14 +45,14 @@ const en: Texts = {
 
 const zh: Texts = {
   meanings: {
-    FAILED: '投递没有成功，已经结束。下游恢复之后，请重投任务。',
-    NO_HANDLER: '没有一个运行中的 worker，或没有一个运行中的调度器，有这个投递的处理器。都有了之后才会投递。',
-    BLOCKED_TARGET: '目标地址不在允许之列。EGRESS_ALLOW 决定允许哪些地址。',
+    FAILED: '投递最终失败。下游恢复之后，请重投任务。',
+    NO_HANDLER: '运行中的 worker 或运行中的 dispatcher 都没有这个投递的处理器。两者都有之后才会投递。',
+    BLOCKED_TARGET: '目标地址不允许访问。请检查 EGRESS_ALLOW。',
     TLS: '下游的证书无效。',
-    REJECTED: '发件箱里的一行不是合法的任务。请改正，或者删除。',
-    DEPENDENCY_FAILED: '任务在等的前置任务失败了。',
-    PREPARED_STUCK: '生产者没有答复半消息是提交还是回滚。',
-    KEY_HELD: 'FAILED 的投递卡住了它的 orderingKey。后面的都在等，直到它被重投、人工了结或放行。',
+    REJECTED: '发件箱里有一行不是合法的任务。请改正或移除。',
+    DEPENDENCY_FAILED: '任务等待的前置任务失败了。',
+    PREPARED_STUCK: '生产者一直没有答复半消息是提交还是回滚。',
+    KEY_HELD: 'FAILED 的投递卡住了它的 orderingKey，后面的投递都在等待。请重投、人工了结或放行。',
     MISMATCH: '对账发现 Ackbox 与下游不一致。',
     TEST: '这是一条测试消息，一切正常。'
   },
@@ -60,12 +60,12 @@ const zh: Texts = {
     `[告警] Ackbox：${downstream === '' ? '' : `下游 ${downstream} 有 `}${count} 个 ${kind}`,
   resolvedTitle: (kind, downstream) =>
     `[恢复] Ackbox：${downstream === '' ? '' : `下游 ${downstream} 的 `}${kind}`,
-  testTitle: '[测试] Ackbox：测试这个渠道',
-  resolvedSince: since => `从 ${since} 起，这类告警已全部解除。`,
+  testTitle: '[测试] Ackbox：告警渠道测试',
+  resolvedSince: since => `自 ${since} 起，这类告警已全部解决。`,
   delivery: ({ taskNo, messageCode, attempt, reason }) =>
     `${taskNo}（${messageCode || '-'}），第 ${attempt} 次尝试${reason ? `：${reason}` : ''}`,
   more: count => `还有 ${count} 个`,
-  openAlarms: url => `全部未解除的告警：${url}`
+  openAlarms: url => `全部未解决的告警：${url}`
 }
 
 export const texts: Record<Language, Texts> = { en, zh }

@@ -24,14 +24,14 @@ export const chineseTitles: Readonly<Record<ProblemCode, string>> = {
   ALARM_NOT_FOUND: '告警不存在',
   API_KEY_NOT_FOUND: 'API 密钥不存在',
   METHOD_NOT_ALLOWED: '不支持这个方法',
-  TIMEOUT: '请求没有按时到齐',
+  TIMEOUT: '没有在时限内收到完整的请求',
   TASK_CONFLICT: '这个 taskNo 的任务已存在，内容不同',
   BIZ_CONFLICT: '这个 bizType 和 bizKey 已有同一 messageCode 的任务',
   NOTHING_TO_STOP: '这个任务没有可以停止的投递',
   NOTHING_TO_REDELIVER: '这个任务没有可以重投的投递',
   KEY_NOT_HELD: '没有失败的投递卡住这个顺序键',
   NOTHING_TO_PUSH: '这个任务没有等待下一次尝试的投递',
-  NOTHING_TO_SETTLE: '这个任务没有未结束或 FAILED 的投递',
+  NOTHING_TO_SETTLE: '这个任务没有可以人工了结的投递',
   TASK_NOT_STARTED: '这个任务还在等开始时间',
   TASK_BLOCKED: '这个任务在等其他任务',
   OPERATION_ENDED: '这个批量操作已经结束',
@@ -59,7 +59,7 @@ export const chineseTitles: Readonly<Record<ProblemCode, string>> = {
   OVERLOADED: '服务过载',
   HEADERS_TOO_LARGE: '请求头过大',
   INTERNAL: '内部错误：Ackbox 的 bug',
-  UNAVAILABLE: '服务暂时无法处理此请求：请重发'
+  UNAVAILABLE: '服务暂时无法处理这个请求：请重试'
 }
 
 /** The parts that the JSON reader expected. */
@@ -83,7 +83,7 @@ export const chineseDetails: Readonly<Record<string, string>> = {
   'A number that a double cannot hold; send it as a string': '双精度浮点数存不下的数字，请用字符串发送',
   'The same member name twice in one object': '同一个对象里有重复的成员名',
   'the body is empty': '请求体为空',
-  'this call takes no body': '这个请求不接受请求体',
+  'this call takes no body': '这个接口不接受请求体',
   'more than one JSON value': '不止一个 JSON 值',
   'the charset must be utf-8': '字符集必须是 utf-8',
   'Content-Encoding is not supported': '不支持 Content-Encoding',

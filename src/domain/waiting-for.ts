@@ -169,7 +169,7 @@ const inChinese: Sentence = (waiting, left, clock, counts) => {
     case 'ROOM':
       return `第 ${waiting.attempt} 次尝试自 ${clock(waiting.since)} 起已到期，一有空位就开始${before(waiting.last, waiting.attempt)}`
     case 'ANSWER':
-      return `第 ${waiting.attempt} 次尝试已被进程认领，尚无响应${waiting.until === undefined ? '' : `；若无响应，将${when(waiting.until)}按丢失处理`}。`
+      return `第 ${waiting.attempt} 次尝试已有进程认领，尚无响应${waiting.until === undefined ? '' : `；若无响应，将${when(waiting.until)}按丢失处理`}。`
     case 'RECEIPT':
       return `已${waiting.deliveredAt === undefined ? '' : `于 ${clock(waiting.deliveredAt)} `}送达；应在 ${left(waiting.until)}${counts ? '内' : ' 前'}收到回执。`
     case 'TASK': {
@@ -181,11 +181,11 @@ const inChinese: Sentence = (waiting, left, clock, counts) => {
     case 'PAUSED':
       return `${waiting.downstream} 自 ${clock(waiting.since)} 起已暂停${waiting.by === undefined ? '' : `，操作人 ${waiting.by}`}。`
     case 'HANDLER':
-      return `这里没有处理器指向 ${waiting.downstream}。`
+      return `这里没有发往 ${waiting.downstream} 的处理器。`
     case 'WORKER':
       return '没有运行中的 worker。'
     case 'DISPATCHER':
-      return waiting.missing ? '没有运行中的 dispatcher。' : '等待 dispatcher 下一次查看时放行。'
+      return waiting.missing ? '没有运行中的 dispatcher。' : '等待 dispatcher 下一次扫描时放行。'
   }
 }
 

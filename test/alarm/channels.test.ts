@@ -138,9 +138,9 @@ t.test(
     const url = channelUrl('wecom', end)
     t.same(await linesOf(url, end), [
       '[告警] Ackbox：下游 warehouse 有 1 个 FAILED',
-      '投递没有成功，已经结束。下游恢复之后，请重投任务。',
+      '投递最终失败。下游恢复之后，请重投任务。',
       '- 2026-01-02 03:04:05 order-1（order.paid），第 10 次尝试：SEND_EXHAUSTED',
-      '全部未解除的告警：https://ackbox.test/ui/alarms?kind=FAILED&downstream=warehouse'
+      '全部未解决的告警：https://ackbox.test/ui/alarms?kind=FAILED&downstream=warehouse'
     ])
     t.same(await linesOf({ url, language: 'en' }, end), [
       '[ALARM] Ackbox: 1 × FAILED for warehouse',
@@ -153,10 +153,10 @@ t.test(
     const over = message({ type: 'ackbox.alarm.resolved', count: 0, deliveries: [] })
     const [title, text] = await linesOf(url, end, over)
     t.equal(title, '[恢复] Ackbox：下游 warehouse 的 FAILED')
-    t.match(text, /^从 .* UTC 起，这类告警已全部解除。$/)
+    t.match(text, /^自 .* UTC 起，这类告警已全部解决。$/)
     t.equal(
       (await linesOf(url, end, message({ kind: 'TEST', downstream: '' })))[0],
-      '[测试] Ackbox：测试这个渠道'
+      '[测试] Ackbox：告警渠道测试'
     )
     const languageOf = (given: unknown): unknown => {
       const config = parseChannel('ops', given)

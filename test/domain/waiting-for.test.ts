@@ -113,7 +113,7 @@ const rows: Row[] = [
     /^ads has been paused since 09:40:00 UTC, by ops-1\.$/,
     /ads 自 09:40:00 UTC 起已暂停，操作人 ops-1。/
   ],
-  [waiting, { hasHandler: false }, 'HANDLER', /No handler here names ads/, /没有处理器指向 ads/],
+  [waiting, { hasHandler: false }, 'HANDLER', /No handler here names ads/, /没有发往 ads 的处理器/],
   [waiting, { workers: 0 }, 'WORKER', /^No worker is running\.$/, /没有运行中的 worker/],
   ...[
     due,
@@ -131,7 +131,7 @@ const rows: Row[] = [
   // A pause comes first: no other change would help.
   [waiting, { paused, workers: 0, hasHandler: false }, 'PAUSED', /paused/, /暂停/],
   // A worker is sending it: the pause does not stop that attempt.
-  [{ ...waiting, phase: 'IN_FLIGHT' }, { paused }, 'ANSWER', /claimed by a process/, /已被进程认领/]
+  [{ ...waiting, phase: 'IN_FLIGHT' }, { paused }, 'ANSWER', /claimed by a process/, /已有进程认领/]
 ]
 
 t.test('each state that a delivery can wait in is one sentence, in both languages', async t => {

@@ -118,9 +118,9 @@ t.test('what the pages say is what is so now', async t => {
   await t.test('a body that is no JSON is refused in the language of the page', async () => {
     await signIn(page, url, on.admin)
     await page.goto(`${url}/ui/task?no=order-0&lang=zh`)
-    await page.getByRole('button', { name: '编辑后另发' }).click()
+    await page.getByRole('button', { name: '编辑为新任务' }).click()
     await page.locator('textarea').fill('{\n"n": x}')
-    await page.getByRole('button', { name: '另发', exact: true }).click()
+    await page.getByRole('button', { name: '发送新任务', exact: true }).click()
     await page.locator('.said', { hasText: '消息体不是 JSON。' }).waitFor()
   })
 

@@ -240,7 +240,7 @@ function GroupCard({
         </p>
         {line === undefined ? null : <p class="line">{line}</p>}
         <p class="quiet">
-          {number(failures)} {words.times} · {words.first} <Time at={firstAt} /> · {words.last}{' '}
+          {words.times(number(failures))} · {words.first} <Time at={firstAt} /> · {words.last}{' '}
           <Time at={lastAt} />
         </p>
         {example.taskNo === '' ? null : (
@@ -261,7 +261,9 @@ function GroupCard({
         ) : null}
       </div>
       {/* All of its steps but the last would be empty: they begin in 1970. */}
-      {isOfAllTimes ? null : <Spark values={histogram} label={`${failures} ${words.times}`} color="failed" />}
+      {isOfAllTimes ? null : (
+        <Spark values={histogram} label={words.times(number(failures))} color="failed" />
+      )}
       <div class="acts">
         {mayRedeliver ? (
           <Act kind="main" run={redeliver} label={`${words.redeliver}: ${title}`}>

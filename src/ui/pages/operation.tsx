@@ -82,7 +82,7 @@ function Progress({ one }: { one: Operation }) {
         value={one.state === 'DONE' ? Math.max(1, most) : done}
       />
       <p class="quiet">
-        {number(one.redelivered)} {words.redelivered} · {number(one.skipped)} {words.skipped}
+        {words.redelivered(number(one.redelivered))} · {words.skipped(number(one.skipped))}
       </p>
     </section>
   )

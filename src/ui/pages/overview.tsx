@@ -76,12 +76,12 @@ function Board({ at, stats, evidence, isOld }: Read & { isOld: boolean }) {
         <Number
           name={words.accepted}
           value={number(total?.accepted ?? 0)}
-          more={`${perSecond(total?.accepted ?? 0)} ${words.perSecond}`}
+          more={words.perSecond(perSecond(total?.accepted ?? 0))}
         />
         <Number
           name={words.handled}
           value={number(total?.handled ?? 0)}
-          more={`${perSecond(total?.handled ?? 0)} ${words.perSecond}`}
+          more={words.perSecond(perSecond(total?.handled ?? 0))}
         />
         <Number
           name={words.failed}
