@@ -13,6 +13,8 @@ export const access: Readonly<Record<string, 'open' | readonly Scope[]>> = {
   'POST /tasks/batch': ['tasks:write'],
   'GET /tasks': ['tasks:read', 'ops:read'],
   'GET /tasks/:taskNo': ['tasks:read', 'ops:read'],
+  // It stores nothing and sends nothing.
+  'GET /tasks/:taskNo/deliveries/:downstream/request': ['tasks:read'],
   'DELETE /tasks/:taskNo': ['tasks:write', 'ops:write'],
   'POST /tasks/:taskNo/redeliver': ['tasks:write', 'ops:write'],
   'POST /tasks/:taskNo/push': ['ops:write'],

@@ -50,6 +50,14 @@ const waits = {
   nextActionAt: '2026-11-24T10:02:13.000Z',
   updatedAt: at
 }
+const sent = {
+  handlerVersion: '5c0ffee5',
+  transport: 'http',
+  method: 'POST',
+  target: 'https://warehouse.example.com/orders?token=[masked]',
+  bytes: 20,
+  sha256: '238186c045395ed9f8fe5eda2a253194a384bf392c8ba4a86bd8fdc4907a4d95'
+}
 const attempts = [
   {
     attempt: 1,
@@ -59,6 +67,10 @@ const attempts = [
     answer: 'closed for stocktaking',
     headers: [['content-type', 'text/plain']],
     address: '203.0.113.7:443',
+    request: {
+      ...sent,
+      headerNames: ['content-type', 'webhook-id', 'webhook-timestamp', 'webhook-signature', 'ackbox-task-no']
+    },
     ms: 26,
     node,
     startedAt: '2026-11-24T10:02:10.974Z'
@@ -72,6 +84,19 @@ const prepared = { preparedAt: accepted, checks: 0, nextCheckAt: '2026-11-24T10:
 
 export const taskAnswers: AnswerExamples = {
   acceptTask: { 200: { ...head, status: 'HANDLED', deliveries: [handled] }, 201: sending },
+  readRequest: {
+    200: {
+      taskNo: 'order-A-1001',
+      downstream: 'warehouse',
+      attempt: 2,
+      ...sent,
+      headers: [
+        ['content-type', 'application/json'],
+        ['webhook-signature', '[masked]']
+      ],
+      body: '{"orderId":"A-1001"}'
+    }
+  },
   acceptTasks: {
     200: {
       results: [

@@ -18,6 +18,7 @@ import { operatorRoutes } from './operator.ts'
 import { alarmRoutes } from './alarms.ts'
 import { downstreamRoutes } from './downstreams.ts'
 import { handlerRoutes } from './handlers.ts'
+import { deliveryRequestRoutes } from './delivery-request.ts'
 import { taskActionRoutes } from './task-actions.ts'
 import { bodyRoom, loopWatch } from './overload.ts'
 import { originGuard } from './origin.ts'
@@ -52,6 +53,7 @@ export async function buildApp(
   await docs(app)
   taskRoutes(app, deps)
   taskActionRoutes(app, deps)
+  deliveryRequestRoutes(app, deps)
   halfRoutes(app, deps)
   callbackRoutes(app, deps)
   deliveryRoutes(app, deps)

@@ -39,6 +39,7 @@ export const chineseTitles: Readonly<Record<ProblemCode, string>> = {
   TASK_COMMITTED: '这个任务已提交',
   TASK_ROLLED_BACK: '这个任务已回滚',
   NOT_PREPARED: '这个任务不是半消息',
+  NO_REQUEST: '处理器没有为这次投递生成请求',
   TASK_EXPIRED: '这个任务已过 deliverBefore',
   PREREQUISITE_DELETED: '这个任务等待的前置任务已被删除',
   TASK_DELETED: '这次投递已被删除',
@@ -192,6 +193,7 @@ const chinesePatterns: readonly (readonly [RegExp, string])[] = [
   [/^More than (\d+) members$/, '超过 $1 个成员'],
   [/^More than (\d+) members around the body$/, 'messageBody 之外超过 $1 个成员'],
   [/^(\S+)\. Did you mean (\S+)\?$/, '$1。是不是 $2？'],
+  [/^The handler of (\S+) has no downstream of this name\.$/, '$1 的处理器没有这个名称的下游。'],
   [/^requires the scope (\S+)$/, '需要权限 $1'],
   [/^requires the scope (\S+) or (\S+)$/, '需要权限 $1 或 $2']
 ]

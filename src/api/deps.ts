@@ -14,6 +14,7 @@ import type { StatsFilter } from '../db/statistics.ts'
 import type { TaskView } from '../db/views.ts'
 import type { AcceptResult, BatchAcceptResult, TaskRequest } from '../delivery/accept.ts'
 import type { dryRun } from '../delivery/dry-run.ts'
+import type { requestNow } from '../delivery/request-again.ts'
 import type { NotEnded } from '../delivery/half.ts'
 import type { PushRequest, RedeliverRequest, ReleaseRequest, SettleRequest } from '../delivery/operate.ts'
 import type { ReceiptRequest, ReceiveResult } from '../delivery/receive.ts'
@@ -55,6 +56,10 @@ export interface ApiDeps {
   ): Promise<TaskView | null | 'busy'>
   /** The requests that its downstreams would get. */
   dryRun(request: TaskRequest): ReturnType<typeof dryRun>
+  /** The task, with what its first attempts have sent, as far as it is not stored and can be made again. */
+  withRequests(task: TaskView): Promise<TaskView>
+  /** What would be sent now. */
+  requestNow(taskNo: string, downstream: string): ReturnType<typeof requestNow>
   listTasks(filter: TaskFilter): ReturnType<typeof listTasks>
   /**
    * This and the other acts of operators write an audit row with `who` before the act or in its statement: an act without a record would

@@ -18,6 +18,55 @@ export const time = z.string().meta({ format: 'date-time' })
 /** Every whole number of an answer is a count. */
 export const natural = z.int().min(0)
 
+const sent = {
+  handlerVersion: z
+    .string()
+    .describe('Version of the handler that made it: changes with its file, its helpers and its settings.'),
+  transport: z.string().optional(),
+  method: z.string().optional().describe('Only HTTP.'),
+  target: z
+    .string()
+    .optional()
+    .describe(
+      'The URL, or the exchange, topic, subject, stream or service. Credentials are shown as `[masked]`.'
+    ),
+  bytes: natural.optional().describe('Size of the body that the signature covers.'),
+  sha256: z.string().optional().describe('SHA-256 of these bytes, in hex.')
+}
+
+const sentRequest = z
+  .looseObject({
+    ...sent,
+    headerNames: z
+      .array(z.string())
+      .optional()
+      .describe('Names of the headers, attachments, properties or fields.'),
+    computed: z
+      .literal(true)
+      .optional()
+      .describe('It was not stored: the same version of the handler made it again, from the stored task.'),
+    unknown: z
+      .enum(['handler_changed', 'no_handler', 'request_failed'])
+      .optional()
+      .describe('Why it was not made again.')
+  })
+  .meta({ id: 'SentRequest' })
+
+export const requestNowAnswer = z
+  .looseObject({
+    taskNo: z.string(),
+    downstream: z.string(),
+    attempt: natural.describe('The number that the attempt would have.'),
+    ...sent,
+    headers: z
+      .array(z.tuple([z.string(), z.string()]))
+      .describe('Names and values of the headers, attachments, properties or fields.'),
+    body: z.string().optional().describe('At most 16,384 characters. Only if it is UTF-8.'),
+    truncated: z.literal(true).optional().describe('The body is longer.'),
+    error: z.string().optional().describe('Why the attempt would fail before anything is sent.')
+  })
+  .meta({ id: 'RequestNow' })
+
 const attempt = z
   .looseObject({
     attempt: natural,
@@ -31,6 +80,11 @@ const attempt = z
     address: z.string().optional(),
     warning: z.string().optional(),
     messageId: z.string().optional().describe('The id that the broker gave the message.'),
+    request: sentRequest
+      .optional()
+      .describe(
+        'What was sent, whether or not it arrived. Only when one task is read, by a key with tasks:read.'
+      ),
     ms: z.number(),
     node: z.string(),
     startedAt: time

@@ -1,4 +1,4 @@
-import type { TaskView } from '../db/views.ts'
+import type { DeliveryView, TaskView } from '../db/views.ts'
 import type { FastifyReply, FastifyRequest } from 'fastify'
 import { readTaskRequest, countRefused, knownAmong, traceparentOf } from './task-request.ts'
 import { codesFor } from './access.ts'
@@ -108,6 +108,8 @@ export function taskRoutes(app: App, deps: ApiDeps): void {
         throw new Problem('INVALID', 'set wait too', { pointer: '?/timeout' })
       const caller = callerOf(request)
       const first = await visible(deps, caller, taskNo)
+      if (wait === undefined && caller.scopes.includes('tasks:read'))
+        return sendTask(request, reply, await deps.withRequests(first))
       if (wait === undefined || !isOpen(first)) return sendTask(request, reply, first)
       const task = await whileConnected(request, signal =>
         deps.waitTask(taskNo, quotaKeyOf(deps, request), timeout * 1000, signal, caller.messageCodes)
@@ -193,9 +195,14 @@ export const sendTask = (request: FastifyRequest, reply: FastifyReply, task: Tas
 /** Only keys with tasks:read see the content of a task. Other keys see its state. */
 function forReader({ scopes }: Caller, task: TaskView): TaskView {
   if (scopes.includes('tasks:read')) return task
-  const { messageBody: _, extend, ...rest } = task
-  return extend === undefined ? rest : { ...rest, extend: withoutDifference(extend) }
+  const { messageBody: _, extend, deliveries, ...rest } = task
+  const shown = { ...rest, deliveries: deliveries.map(withoutRequests) }
+  return extend === undefined ? shown : { ...shown, extend: withoutDifference(extend) }
 }
+
+/** The target and the hash of a body tell of its content. */
+const withoutRequests = ({ attempts, ...delivery }: DeliveryView): DeliveryView =>
+  attempts ? { ...delivery, attempts: attempts.map(({ request: _request, ...rest }) => rest) } : delivery
 
 /** In a task that the dashboard copied from another task, `difference` contains a part of the body. */
 function withoutDifference(extend: unknown): unknown {
@@ -205,7 +212,7 @@ function withoutDifference(extend: unknown): unknown {
 }
 
 /** A task that a key may not see does not exist for it: its existence is information too. */
-async function visible(deps: ApiDeps, caller: Caller, taskNo: string): Promise<TaskView> {
+export async function visible(deps: ApiDeps, caller: Caller, taskNo: string): Promise<TaskView> {
   const task = await deps.readTask(taskNo, caller.messageCodes)
   if (!task || !mayUse(caller, task.messageCode)) throw new Problem('TASK_NOT_FOUND')
   return task

@@ -8,6 +8,7 @@ import { lastAttemptAt, lastReason, lastStatus, mostOfDelivery, type Reads } fro
 import { alarm, delivery, downstream, outboxRejected, prepared, reconciliation, task } from './schema.ts'
 import { attemptView, deliveryView, iso, receiptView, taskView, type TaskView } from './views.ts'
 import { present } from '../domain/optional-members.ts'
+import { readShapes } from './request-shapes.ts'
 import { downstreamsWith, searchTasks, statusOfTask, type TaskFilter } from './search.ts'
 import { searchDeliveries, type DeliveryFilter } from './search-deliveries.ts'
 import { is, mostCounted, mostLooked, ofMessages, paged, pagedLook, upTo, type ListFilter } from './page.ts'
@@ -151,6 +152,10 @@ export async function readTask(
   const shown = <T>(rows: readonly T[]) => rows.slice(0, mostOfDelivery).toReversed()
   const isAnyMore = row.deliveries.some(one => isMore(one.attempts) || isMore(one.receipts))
   const counts = isAnyMore ? await countOfDeliveries(reads, row.id) : new Map<string, never>()
+  const shapes = await readShapes(
+    reads,
+    row.deliveries.flatMap(one => one.attempts.flatMap(({ requestShape }) => requestShape ?? []))
+  )
   return {
     ...taskView(row, row.deliveries),
     ...present('after', row.after),
@@ -158,7 +163,7 @@ export async function readTask(
     messageBody: row.messageBody,
     deliveries: row.deliveries.map(one => ({
       ...deliveryView(one),
-      attempts: shown(one.attempts).map(attemptView),
+      attempts: shown(one.attempts).map(each => attemptView(each, shapes)),
       receipts: shown(one.receipts).map(receiptView),
       ...present('attemptsTotal', isMore(one.attempts) ? counts.get(one.downstream)?.attempts : null),
       ...present('receiptsTotal', isMore(one.receipts) ? counts.get(one.downstream)?.receipts : null)

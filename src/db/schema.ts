@@ -44,6 +44,7 @@ export { alarm, alarmChannel, alarmGroup, alarmSend } from './alarm-tables.ts'
 export { downstream, node, owner } from './cluster-tables.ts'
 export { operation, operationDelivery, reconciliation } from './operation-tables.ts'
 export { failure, failureArchive, session, statMinute } from './dashboard-tables.ts'
+export { requestShape } from './request-tables.ts'
 
 const outcomes = ['delivered', 'probed', 'refused', 'failed'] as const satisfies AttemptEnd['kind'][]
 const taskStates = ['ACTIVE', 'PREPARED', 'CANCELLED'] as const
@@ -184,7 +185,14 @@ export const attempt = pgTable(
     node: text('node').notNull(),
     startedAt: at('started_at').notNull(),
     /** The broker's own id. */
-    messageId: text('message_id')
+    messageId: text('message_id'),
+    /** The version of the handler that made its request (handler/version.ts). Null: an older version of Ackbox wrote it. */
+    handlerVersion: integer('handler_version'),
+    // What was sent; null for a first attempt that was delivered, since its request can be made again (delivery/request-again.ts).
+    requestShape: bigint('request_shape', { mode: 'number' }),
+    target: text('target'),
+    bodyBytes: integer('body_bytes'),
+    bodySha256: bytea('body_sha256')
   },
   t => [
     primaryKey({ name: 'attempt_pkey', columns: [t.taskId, t.downstream, t.attempt] }),

@@ -1,8 +1,9 @@
 import type { Move } from '../domain/transitions.ts'
 import { resolvedCte } from './alarms.ts'
 import { jsonTexts, plainArray, setOf, textArray, unlessAll } from './arrays.ts'
-import { bytea, statementTime, waitsAtMost } from './transitions.ts'
-import type { Applied, AttemptRow, Completion, OnWritten } from './transitions.ts'
+import { bytea, requestArrays, requestNames, type AttemptRow } from './attempt-rows.ts'
+import { statementTime, waitsAtMost } from './transitions.ts'
+import type { Applied, Completion, OnWritten } from './transitions.ts'
 import type { Sql } from './pool.ts'
 
 /** A successful send: by far the most of all records. */
@@ -43,10 +44,11 @@ export async function completeSends(
         ${textArray(sends.map(one => one.attempt.warning))}::text[],
         ${plainArray(sends.map(one => one.attempt.ms))}::int[], ${textArray(sends.map(one => one.attempt.node))}::text[],
         ${plainArray(sends.map(one => one.attempt.startedAt.getTime()))}::float8[],
-        ${textArray(sends.map(one => one.attempt.messageId))}::text[]
+        ${textArray(sends.map(one => one.attempt.messageId))}::text[], ${requestArrays(sql, sends)}
       ) as m (
         task_id, downstream, attempt, receipt_ms, handled_by,
-        status_code, answer, headers, address, warning, ms, node, started_ms, message_id
+        status_code, answer, headers, address, warning, ms, node, started_ms, message_id,
+        ${sql.unsafe(requestNames)}
       )
       where ${waitsAtMost(sql, lockMs)}
       order by task_id, downstream
@@ -66,10 +68,10 @@ export async function completeSends(
     ), written as (
       insert into attempt (
         task_id, downstream, attempt, outcome, status_code, answer, headers, address, warning, ms, node, started_at,
-        message_id
+        message_id, ${sql.unsafe(requestNames)}
       )
       select task_id, downstream, attempt, 'delivered', status_code, answer, headers, address, warning, ms, node,
-        to_timestamp(started_ms / 1000), message_id
+        to_timestamp(started_ms / 1000), message_id, ${sql.unsafe(requestNames)}
       from m
       on conflict do nothing
       returning task_id, downstream

@@ -1,16 +1,11 @@
 import { effects, stateBits, type Move, type State } from '../domain/transitions.ts'
 import { fingerprint, firstLine } from '../domain/fingerprint.ts'
-import { phases, type AlarmKind } from '../domain/types.ts'
+import { phases } from '../domain/types.ts'
 import { raiseAgain } from './alarms.ts'
+import { bytea, requestArrays, requestNames, type AttemptRow } from './attempt-rows.ts'
 import { indexes, plainArray, textArray } from './arrays.ts'
 import type { Sql } from './pool.ts'
-import type { attempt, receipt } from './schema.ts'
-
-/** One row of `attempt`: the outcome, with its bounded evidence. */
-export type AttemptRow = Omit<typeof attempt.$inferSelect, 'taskId' | 'downstream' | 'attempt'> & {
-  /** The alarm to raise at the first such attempt of a round. */
-  alarm: Exclude<AlarmKind, 'FAILED'> | null
-}
+import type { receipt } from './schema.ts'
 
 /** One row of `receipt`. `attempt` is the number in its token. */
 export type ReceiptRow = Omit<typeof receipt.$inferSelect, 'id' | 'applied' | 'late' | 'createdAt'>
@@ -163,18 +158,18 @@ export async function applyMoves(
         ${plainArray(tried.map(row => row.attempt.ms))}::int[], ${textArray(tried.map(row => row.attempt.node))}::text[],
         ${plainArray(tried.map(row => row.attempt.startedAt.getTime()))}::float8[],
         ${plainArray(tried.map(row => row.attempt.alarm))}::text[],
-        ${textArray(tried.map(row => row.attempt.messageId))}::text[]
+        ${textArray(tried.map(row => row.attempt.messageId))}::text[], ${requestArrays(sql, tried)}
       ) as t (
         task_id, downstream, attempt, outcome, reason, status_code, answer, headers, address, warning,
-        ms, node, started_ms, alarm, message_id
+        ms, node, started_ms, alarm, message_id, ${sql.unsafe(requestNames)}
       )
     ), written as (
       insert into attempt (
         task_id, downstream, attempt, outcome, reason, status_code, answer, headers, address, warning,
-        ms, node, started_at, message_id
+        ms, node, started_at, message_id, ${sql.unsafe(requestNames)}
       )
       select task_id, downstream, attempt, outcome, reason, status_code, answer, headers, address, warning,
-        ms, node, to_timestamp(started_ms / 1000), message_id
+        ms, node, to_timestamp(started_ms / 1000), message_id, ${sql.unsafe(requestNames)}
       from tried
       on conflict do nothing
       returning task_id, downstream
@@ -302,7 +297,3 @@ function byKey(a: Move, b: Move): number {
   if (a.taskId !== b.taskId) return a.taskId < b.taskId ? -1 : 1
   return a.downstream < b.downstream ? -1 : a.downstream > b.downstream ? 1 : 0
 }
-
-/** PostgreSQL's hex form of bytes. */
-export const bytea = (bytes: Uint8Array | null): string | null =>
-  bytes && '\\x' + Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).toString('hex')

@@ -11,6 +11,8 @@ import {
 } from '../domain/types.ts'
 import { present } from '../domain/optional-members.ts'
 import type { WaitingFor } from '../domain/waiting-for.ts'
+import { versionText } from '../domain/ids.ts'
+import type { RequestShape } from './request-shapes.ts'
 
 /** The visible status of a task: SENDING while any delivery is, else FAILED, else HANDLED, else DELETED. */
 export function taskStatus(deliveries: readonly { status: Status }[]): Status {
@@ -64,9 +66,28 @@ export interface AttemptView {
   warning?: string
   /** The broker's own id of the message. */
   messageId?: string
+  request?: RequestView
   ms: number
   node: string
   startedAt: string
+}
+
+/** What an attempt sent, or tried to send. */
+export interface RequestView {
+  /** The version of the handler that made it. */
+  handlerVersion: string
+  transport?: string
+  /** Only HTTP. */
+  method?: string
+  /** The URL, or what the transport has in its place, without secrets. */
+  target?: string
+  headerNames?: string[]
+  bytes?: number
+  sha256?: string
+  /** Made again now, from the stored task by the same version of the handler. */
+  computed?: true
+  /** Why it is neither stored nor can be made again. */
+  unknown?: string
 }
 
 export interface ReceiptView {
@@ -227,7 +248,28 @@ export function taskView(
 
 export const iso = (at: Date | null): string | null => at && at.toISOString()
 
-export const attemptView = (row: typeof attempt.$inferSelect): AttemptView => ({
+/** What was sent, as it was stored. Of a first attempt that was delivered only the version of its handler is. */
+function requestView(
+  row: typeof attempt.$inferSelect,
+  shapes: ReadonlyMap<number, RequestShape>
+): RequestView | null {
+  if (row.handlerVersion === null) return null
+  const shape = row.requestShape === null ? undefined : shapes.get(row.requestShape)
+  return {
+    handlerVersion: versionText(row.handlerVersion),
+    ...present('transport', shape?.transport),
+    ...present('method', shape?.method),
+    ...present('target', row.target),
+    ...present('headerNames', shape?.headerNames),
+    ...present('bytes', row.bodyBytes),
+    ...present('sha256', row.bodySha256 && Buffer.from(row.bodySha256).toString('hex'))
+  }
+}
+
+export const attemptView = (
+  row: typeof attempt.$inferSelect,
+  shapes: ReadonlyMap<number, RequestShape>
+): AttemptView => ({
   attempt: row.attempt,
   outcome: row.outcome,
   ...present('reason', row.reason),
@@ -237,6 +279,7 @@ export const attemptView = (row: typeof attempt.$inferSelect): AttemptView => ({
   ...present('address', row.address),
   ...present('warning', row.warning),
   ...present('messageId', row.messageId),
+  ...present('request', requestView(row, shapes)),
   ms: row.ms,
   node: row.node,
   startedAt: row.startedAt.toISOString()

@@ -3,7 +3,7 @@ import type { LoadedDelivery } from '../db/deliveries.ts'
 import type { Sql } from '../db/pool.ts'
 import { redactRequestSecrets } from '../domain/redact.ts'
 import type { Move } from '../domain/transitions.ts'
-import type { AttemptEnd } from '../domain/types.ts'
+import type { AttemptEnd, Outcome } from '../domain/types.ts'
 import type { LoadedDownstream, LoadedHandler } from '../handler/loaded.ts'
 import { reasonOf } from '../runtime/errors.ts'
 import { failpoint, failpointAmid } from '../runtime/failpoint.ts'
@@ -14,6 +14,7 @@ import { inHookTime, LazyHookContext, runBeforeSend } from './hooks.ts'
 import { forgetAt, timeLeft, type LeaseDeps, type LeasedDelivery } from './lease.ts'
 import type { SendTime } from './load.ts'
 import { askDownstream } from './probe.ts'
+import { sentRequest, type SignedRequest } from './sent-request.ts'
 
 export interface AttemptDeps extends LeaseDeps {
   sql: Sql
@@ -24,6 +25,8 @@ export interface AttemptDeps extends LeaseDeps {
   /** Called for each delivery that starts in time: the room in its queue depends on it. */
   started: (downstream: string) => void
   headers: DeliveryHeaders
+  /** The secrets of the settings, which what was sent is shown without. */
+  secrets: readonly string[]
   /** Aborts at the end of the shutdown time: open sends are cut off. */
   cutOff: AbortSignal
   metrics: Pick<Metrics, 'queueLag'>
@@ -57,7 +60,16 @@ export async function attempt(
   if (!transport) return { kind: 'failed', reason: `no transport ${downstream.transport}` }
   const held = downstream.beforeSend && (await runBeforeSend(downstream.beforeSend, about, key))
   if (held) return held
-  const sending: OpenSend = { own, downstream, transport, about, deadline: Infinity, unanswered: undefined }
+  const sending: OpenSend = {
+    own,
+    downstream,
+    transport,
+    about,
+    deadline: Infinity,
+    unanswered: undefined,
+    payload: undefined,
+    ours: undefined
+  }
   if (downstream.probe && delivery.attempt > 1) {
     const ended = await probe(deps, sending)
     if (ended) return ended
@@ -71,7 +83,7 @@ export async function attempt(
   return send(deps, sending, request)
 }
 
-interface OpenSend {
+interface OpenSend extends Pick<SignedRequest, 'payload' | 'ours'> {
   own: LeasedDelivery
   downstream: LoadedDownstream
   transport: Transport
@@ -115,12 +127,28 @@ async function send(deps: AttemptDeps, sending: OpenSend, request: unknown): Pro
       signal: deps.cutOff,
       raw: delivery.task.messageBody,
       ...(delivery.task.orderingKey !== null && { orderingKey: delivery.task.orderingKey }),
-      headers: payload => deps.headers.headers(delivery, payload)
+      headers(payload) {
+        sending.payload = payload
+        return (sending.ours = deps.headers.headers(delivery, payload))
+      }
     },
     accepted && (answer => accepted(answer as Parameters<typeof accepted>[0], about))
   )
   const outcome = redactRequestSecrets(await failpointAmid('execute.after_send', answering), request)
-  return unanswered === undefined || outcome.warning !== undefined
-    ? outcome
-    : { ...outcome, warning: unanswered }
+  // Most attempts are the first and delivered: their request can be made again.
+  const whole =
+    outcome.kind === 'delivered' && delivery.attempt === 1
+      ? outcome
+      : withRequest(deps, sending, outcome, request)
+  return unanswered === undefined || whole.warning !== undefined ? whole : { ...whole, warning: unanswered }
+}
+
+function withRequest(
+  { secrets }: AttemptDeps,
+  { downstream, payload, ours }: OpenSend,
+  outcome: Outcome,
+  made: unknown
+): Outcome {
+  const request = sentRequest(downstream.transport, { request: made, payload, ours }, secrets)
+  return request ? { ...outcome, request } : outcome
 }

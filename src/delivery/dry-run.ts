@@ -81,7 +81,7 @@ export async function dryRun(
 }
 
 /** Masked, and then cut: a secret that the cut divides would not be found. */
-function shownError(err: unknown, secrets: readonly string[]): string {
+export function shownError(err: unknown, secrets: readonly string[]): string {
   const { error } = shownRequest({ error: messageOf(err) }, secrets) as { error: string }
   return reasonOf(error)
 }

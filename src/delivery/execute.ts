@@ -1,12 +1,13 @@
 import { raiseNoHandler } from '../db/alarms.ts'
 import { isAway } from '../db/batch.ts'
+import type { RequestColumns } from '../db/attempt-rows.ts'
 import type { LoadedDelivery } from '../db/deliveries.ts'
 import { failpoint } from '../runtime/failpoint.ts'
 import { downstreamOf, type LoadedDownstream } from '../handler/loaded.ts'
 import type { Metrics } from '../runtime/metrics.ts'
 import { decide, isFirstTry, effectiveRetryTimes, triesOf, type Decision } from '../domain/retry-policy.ts'
 import type { Move } from '../domain/transitions.ts'
-import type { AttemptEnd } from '../domain/types.ts'
+import type { AttemptEnd, SentRequest } from '../domain/types.ts'
 import { redactEnd } from '../domain/redact.ts'
 import { attempt, keyOf, type AttemptDeps } from './attempt.ts'
 import type { Complete } from './complete.ts'
@@ -15,7 +16,9 @@ import { load, type ClaimedBatch } from './load.ts'
 import type { LeasedDelivery } from './lease.ts'
 import type { StoppedClaims } from './stopped-claims.ts'
 import type { Logger } from '../runtime/logger.ts'
-import { attemptRow, outcomes, type Outcomes } from './outcomes.ts'
+import { attemptRow, outcomes, requestColumns, type Outcomes } from './outcomes.ts'
+import { requestShapes, type RequestShapes } from './request-shapes.ts'
+import { shapeOf } from './sent-request.ts'
 import { unknownJobs } from './unknown-jobs.ts'
 import type { Reach } from './reach.ts'
 import { semaphore, waitGroup } from '../runtime/semaphore.ts'
@@ -65,7 +68,10 @@ const mostLoaded = 3
 const yes = (): boolean => true
 const no = (): boolean => false
 
-export function executor(deps: ExecuteDeps): Execute {
+type AttemptingDeps = ExecuteDeps & { requestShapes: RequestShapes }
+
+export function executor(given: ExecuteDeps): Execute {
+  const deps: AttemptingDeps = { ...given, requestShapes: requestShapes(given.sql) }
   const busy = waitGroup()
   const pending = outcomes(deps, deps.limiters.keys())
   const lookUp = unknownJobs(deps)
@@ -135,7 +141,7 @@ export function executor(deps: ExecuteDeps): Execute {
     for (const { taskId, attempt } of deliveries)
       if (!ids.has(taskId)) deps.heldClaims.end(downstream, taskId, attempt)
   }
-  return Object.assign(deliver, { idle: busy.idle })
+  return Object.assign(deliver, { idle: () => busy.idle().then(deps.requestShapes.idle) })
 }
 
 async function release({ complete }: ExecuteDeps, delivery: LoadedDelivery, afterMs: number): Promise<void> {
@@ -144,7 +150,7 @@ async function release({ complete }: ExecuteDeps, delivery: LoadedDelivery, afte
 
 /** One attempt of a delivery that this process owns, from the hooks to the record. Its slot is free as soon as the answer arrives. */
 async function makeAttempt(
-  deps: ExecuteDeps,
+  deps: AttemptingDeps,
   leased: LeasedDelivery,
   downstream: LoadedDownstream,
   limiter: SlotLimiter,
@@ -179,7 +185,7 @@ interface Ended {
 
 /** Decides on the outcome, writes both, and calls the handler's hook. `began` by performance.now. */
 function conclude(
-  deps: ExecuteDeps,
+  deps: AttemptingDeps,
   ended: Ended,
   { startedAt, began }: { startedAt: Date; began: number },
   pending: Outcomes
@@ -187,7 +193,12 @@ function conclude(
   const { delivery, downstream, outcome } = ended
   const ms = Math.round(performance.now() - began)
   deps.metrics.attempted(downstream.name, outcome.kind, ms)
-  const row = attemptRow(outcome, { ms, startedAt, node: deps.node })
+  const { handlerVersion = null } = downstream
+  const row = attemptRow(
+    outcome,
+    { ms, startedAt, node: deps.node, handlerVersion },
+    outcome.request && requestOf(deps, ended, outcome.request)
+  )
   const isLeftToOthers =
     outcome.kind !== 'probed' && deps.reach.recordAttempt(downstream.name, outcome, began)
   const isFirst =
@@ -198,6 +209,17 @@ function conclude(
   if (isFirst && outcome.kind !== 'probed')
     deps.metrics.firstAttempt(delivery.task.messageCode, downstream.name, outcome.kind)
   return pending.write({ delivery, downstream, outcome, decision, isFirstTry: isFirst, row, ms })
+}
+
+function requestOf(
+  { requestShapes }: AttemptingDeps,
+  { delivery, downstream }: Ended,
+  request: SentRequest
+): RequestColumns {
+  const { handlerVersion = 0, name } = downstream
+  const shape = shapeOf({ messageCode: delivery.task.messageCode, downstream: name, handlerVersion }, request)
+  requestShapes.write(shape)
+  return requestColumns(request, shape)
 }
 
 /** Another process reaches the downstream, or may reach it: it delivers, and this attempt does not count. */

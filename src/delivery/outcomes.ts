@@ -1,9 +1,10 @@
 import type { LoadedDelivery } from '../db/deliveries.ts'
-import type { AttemptRow } from '../db/transitions.ts'
+import type { AttemptRow, RequestColumns } from '../db/attempt-rows.ts'
+import type { RequestShape } from '../db/request-shapes.ts'
 import type { Decision } from '../domain/retry-policy.ts'
 import { redact, redactBytes } from '../domain/redact.ts'
 import type { Move } from '../domain/transitions.ts'
-import type { AttemptEnd } from '../domain/types.ts'
+import type { AttemptEnd, SentRequest } from '../domain/types.ts'
 import type { AboutOutcome, AttemptOutcome } from '../handler/define.ts'
 import type { LoadedDownstream, LoadedHandler } from '../handler/loaded.ts'
 import type { Logger } from '../runtime/logger.ts'
@@ -146,7 +147,13 @@ const mostMessageId = 512
 /** The row of an attempt, without the secrets that were sent with it. */
 export function attemptRow(
   outcome: AttemptEnd,
-  { ms, startedAt, node }: Pick<AttemptRow, 'ms' | 'startedAt' | 'node'>
+  {
+    ms,
+    startedAt,
+    node,
+    handlerVersion = null
+  }: Pick<AttemptRow, 'ms' | 'startedAt' | 'node' | 'handlerVersion'>,
+  request?: RequestColumns
 ): AttemptRow {
   return {
     outcome: outcome.kind,
@@ -160,9 +167,18 @@ export function attemptRow(
     alarm: outcome.kind === 'failed' ? (outcome.alarm ?? null) : null,
     ms,
     startedAt,
-    node
+    node,
+    handlerVersion,
+    request
   }
 }
+
+export const requestColumns = ({ target, body }: SentRequest, shape: RequestShape): RequestColumns => ({
+  requestShape: shape.id,
+  target: target === undefined ? null : storable(target),
+  bodyBytes: body?.bytes ?? null,
+  bodySha256: body?.sha256 ?? null
+})
 
 /** PostgreSQL's text cannot hold NUL, and the text of an error may contain anything, even the headers that were sent. */
 const storable = (text: string): string => redact(text).replaceAll('\0', '\uFFFD')

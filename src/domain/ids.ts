@@ -79,3 +79,6 @@ export const messageCodeForm = /^[A-Za-z0-9][A-Za-z0-9._-]{0,254}$/
 export const downstreamForm = /^[a-z][a-z0-9-]{0,31}$/
 export const uuidForm = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/
 export const highestUuid = 'ffffffff-ffff-ffff-ffff-ffffffffffff'
+
+/** The version of a handler as people see it: 8 hexadecimal digits. PostgreSQL has it as a signed integer. */
+export const versionText = (version: number): string => (version >>> 0).toString(16).padStart(8, '0')

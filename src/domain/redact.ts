@@ -171,13 +171,13 @@ function formsOf(secret: string): string[] {
   return [secret, inJson, inJson.replaceAll('/', '\\/'), encoded(secret)]
 }
 
+export const isSecretSetting = (name: string): boolean => isCredential(name) || /key$/i.test(name)
+
 /** The values of settings whose names mark them as secrets, as a request may contain them. */
 export const secretSettings = (settings: Readonly<Record<string, string | undefined>>): string[] =>
   longestFirst(
     new Set(
-      Object.entries(settings).flatMap(([name, value = '']) =>
-        isCredential(name) || /key$/i.test(name) ? formsOf(value) : []
-      )
+      Object.entries(settings).flatMap(([name, value = '']) => (isSecretSetting(name) ? formsOf(value) : []))
     )
   )
 
@@ -186,8 +186,7 @@ export const secretSettings = (settings: Readonly<Record<string, string | undefi
  * Nothing in it may have been cut: only whole secrets are masked.
  */
 export function shownRequest(request: object, secrets: readonly string[]): Record<string, unknown> {
-  const hide = hider(longestFirst([...secretsOf(request), ...secrets]))
-  const text = (value: string): string => redact(hide(value.replace(loginsOfQuery, `$1${mask}`)))
+  const text = requestTexts(request, secrets)
   const shown = (value: unknown, name: string, isSecret: (name: string) => boolean): unknown => {
     if (typeof value === 'string') return isSecret(name) ? mask : text(value)
     if (value instanceof Uint8Array) return `${value.length} bytes`
@@ -208,6 +207,19 @@ export function shownRequest(request: object, secrets: readonly string[]): Recor
     ])
   )
 }
+
+/** Shows a text that belongs to this request: its target, its body, the error of its hook. */
+export function requestTexts(request: unknown, secrets: readonly string[]): (text: string) => string {
+  const hide = hider(longestFirst([...secretsOf(request), ...secrets]))
+  return text => redact(hide(text.replace(userOfUrl, `$1${mask}@`).replace(loginsOfQuery, `$1${mask}`)))
+}
+
+/** A header as it is shown. */
+export const shownHeader = (name: string, value: string, text: (value: string) => string): string =>
+  isCredential(name) ? mask : text(value)
+
+/** The user and the password in a URL. No request with them is sent, but a handler may make one. */
+const userOfUrl = /(\bhttps?:\/\/)[^/?#\s"@]*@/gi
 
 /**
  * Credentials in a query, of any length. A name ends at the next `?` too, so that no two names overlap: else the time would grow

@@ -145,6 +145,21 @@ export interface Evidence {
   warning?: string
   /** The broker's own id of the message: `topic/partition/offset`, `stream/sequence`, the id of an entry. */
   messageId?: string
+  /** What was sent. Not of a first attempt that was delivered. */
+  request?: SentRequest
+}
+
+/** The request of an attempt, whether or not it reached the downstream. */
+export interface SentRequest {
+  transport: string
+  /** Only HTTP. */
+  method?: string
+  /** The URL, or what the transport has in its place, without secrets. */
+  target?: string
+  /** Of headers, attachments, properties or fields: those of the handler, then those of Ackbox. */
+  headerNames: string[]
+  /** The body that the signature covers. Undefined: the attempt failed before there was one. */
+  body?: { bytes: number; sha256: Uint8Array }
 }
 
 /** The result of an attempt. Failures of the downstream are data; an exception is our own bug. */

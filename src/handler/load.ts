@@ -13,6 +13,7 @@ import { prepareForHandlers } from './resolve.ts'
 import { scanSource } from './scan-source.ts'
 import { sharedDownstreams, type SharedDownstream } from './shared-downstreams.ts'
 import { isTypeScript, placeOf } from './typescript.ts'
+import { helpersOf, versionOf } from './version.ts'
 import { withTimeout } from '../runtime/with-timeout.ts'
 
 export interface Registry {
@@ -77,10 +78,11 @@ export async function loadHandlers({
   const exported: Exported[] = []
   const targets: NamedTarget[] = []
   const found = files(folder, problems)
+  const helpers = helpersOf(folder)
   prepareForHandlers({ folder, typescript: found.some(({ path }) => isTypeScript(path)) })
   for (const file of found) {
     // Files are loaded one after the other, so that a name missing in `env` belongs to the file being loaded.
-    exported.push(...(await read(file, { env, importMs }, problems, targets)))
+    exported.push(...(await read(file, { env, importMs, helpers }, problems, targets)))
   }
   twice(exported, problems)
   const loaded = exported.flatMap(each => checked(each, transports, problems))
@@ -99,6 +101,7 @@ export async function loadHandlers({
 interface Exported {
   file: string
   handler: unknown
+  version: number
 }
 
 function files(folder: string, problems: HandlerProblem[]): HandlerFile[] {
@@ -131,7 +134,7 @@ function files(folder: string, problems: HandlerProblem[]): HandlerFile[] {
 
 async function read(
   { path, name: file }: HandlerFile,
-  { env, importMs }: { env: LoadOptions['env']; importMs: number },
+  { env, importMs, helpers }: { env: LoadOptions['env']; importMs: number; helpers: string },
   problems: HandlerProblem[],
   targets: NamedTarget[]
 ): Promise<Exported[]> {
@@ -187,19 +190,24 @@ async function read(
       'export default defineHandler({ … }), or start the name of a helper with _'
     )
   }
-  return [{ file, handler: exports.default }]
+  return [{ file, handler: exports.default, version: versionOf([source, helpers], names, env) }]
 }
 
 function checked(
-  { file, handler }: Exported,
+  { file, handler, version }: Exported,
   transports: readonly string[],
   problems: HandlerProblem[]
 ): LoadedHandler[] {
   const checked = checkHandler(handler, file, transports)
-  if (!Array.isArray(checked)) return [checked]
+  if (!Array.isArray(checked)) return [versioned(checked, version)]
   problems.push(...checked.map(each => ({ file, ...each })))
   return []
 }
+
+const versioned = (handler: LoadedHandler, handlerVersion: number): LoadedHandler => ({
+  ...handler,
+  downstreams: handler.downstreams.map(one => ({ ...one, handlerVersion }))
+})
 
 /** Duplicate messageCodes. Checked before the rest of each handler, so that all errors are reported together. */
 function twice(exported: Exported[], problems: HandlerProblem[]): void {
@@ -234,7 +242,9 @@ function addDtm(
         what: `messageCode '${handler.messageCode}' is also a target in DTM_TARGETS`,
         fix: 'rename one of them'
       })
-    else loaded.push(handler)
+    // Its code is that of Ackbox: only its origin can change what it sends.
+    else
+      loaded.push(versioned(handler, versionOf([handler.messageCode, JSON.stringify([...targets])], [], {})))
   }
   for (const [name, url] of targets) named.push({ file: 'DTM_TARGETS', name, url })
 }

@@ -21,6 +21,8 @@ import type {
 
 export interface LoadedDownstream {
   name: string
+  /** See version.ts. Undefined: the handler has no file. */
+  handlerVersion?: number
   transport: TransportName
   request(about: Sending<unknown>): Awaitable<Requests[TransportName]>
   when?(about: About<unknown>): boolean

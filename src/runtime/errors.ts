@@ -40,6 +40,7 @@ export const problems = {
   TASK_COMMITTED: [409, 'This task was committed'],
   TASK_ROLLED_BACK: [409, 'This task was rolled back'],
   NOT_PREPARED: [409, 'This task was not posted as prepared'],
+  NO_REQUEST: [409, 'The handler makes no request for this delivery'],
   TASK_EXPIRED: [409, 'The deliverBefore of this task has passed'],
   PREREQUISITE_DELETED: [409, 'A task that this one waited for was deleted'],
   TASK_DELETED: [409, 'This delivery was deleted'],

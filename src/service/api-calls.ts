@@ -24,6 +24,7 @@ import { readStats } from '../db/statistics.ts'
 import { findHashes } from '../db/tasks.ts'
 import type { Accept } from '../delivery/accept.ts'
 import { dryRun } from '../delivery/dry-run.ts'
+import { requestNow, withRequests, type RequestAgainDeps } from '../delivery/request-again.ts'
 import { refusalBy } from '../delivery/handler-refusal.ts'
 import type { Outbox } from '../delivery/outbox.ts'
 import type { Logger } from '../runtime/logger.ts'
@@ -45,6 +46,8 @@ export interface ApiCallsOptions extends OperatorCallsOptions {
   outbox: Outbox
   longPolls: LongPolls
   guard: Pick<Guard, 'check'>
+  headers: RequestAgainDeps['headers']
+  transports: RequestAgainDeps['transports']
   /** Deliveries that wait in the queue of a downstream. */
   queued: (downstream: string) => number
   queueUp: () => boolean
@@ -59,12 +62,16 @@ export function apiCalls(options: ApiCallsOptions): ApiDeps {
   const { handlers } = registry
   const names = [...registry.downstreams.keys()]
   const explaining = { reads, handlers, cluster }
+  const { headers, transports } = options
+  const again = { reads, handlers, headers, transports, settings: process.env }
   return {
     accept: options.accept,
     acceptMany: requests => options.accept.many(requests),
     refusal: refusalBy(handlers, log),
     dryRun: request =>
       dryRun({ handlers, refused: refusedBy(options.guard), settings: process.env, log }, request),
+    requestNow: (taskNo, downstream) => requestNow(again, taskNo, downstream),
+    withRequests: task => withRequests(again, task),
     async readTask(taskNo, codes = null) {
       return withWaitingFor(explaining, await readTask(reads, taskNo, codes), codes)
     },

@@ -41,6 +41,7 @@ import { openTracing } from './tracing.ts'
 import { runWorkers } from '../queue/worker.ts'
 import { startReceiptReaders } from '../transport/receipt-readers.ts'
 import { tokenHeader, tokens as openTokens } from '../domain/tokens.ts'
+import { secretSettings } from '../domain/redact.ts'
 import { transports as openTransports } from '../transport/registry.ts'
 
 export interface ServiceOptions {
@@ -159,6 +160,9 @@ export async function buildService(options: ServiceOptions): Promise<Service> {
   const accept = tracing.accept(acceptor(accepting))
   const outbox = outboxAcceptor({ sql, accepting, reader: outboxReader(handlers, log), node, metrics, log })
   const half = halfMessages({ ...options, sql, accept, guard, cluster, metrics, cutOff: cutOff.signal })
+  const { traceparentOf } = tracing
+  const signing = { ...options, ...config, tokens, now: () => cluster.now(), traceparentOf }
+  const headers = deliveryHeaders({ ...signing, handlers: [...handlers.values()] })
   const execute = executor({
     ...writing,
     owner,
@@ -171,14 +175,8 @@ export async function buildService(options: ServiceOptions): Promise<Service> {
     limits: limits.byName,
     reach,
     started: jobQueue.started,
-    headers: deliveryHeaders({
-      ...config,
-      handlers: [...handlers.values()],
-      secret: options.secret,
-      tokens,
-      now: () => cluster.now(),
-      traceparentOf: tracing.traceparentOf
-    }),
+    headers,
+    secrets: secretSettings(process.env),
     traced: tracing.attempted,
     stopping: stopping.signal,
     cutOff: cutOff.signal,
@@ -202,6 +200,8 @@ export async function buildService(options: ServiceOptions): Promise<Service> {
     stoppedClaims,
     longPolls: polls,
     guard,
+    headers,
+    transports,
     queued: name => jobQueue.queued(name),
     queueUp: () => backend.up(),
     draining: () => draining,

@@ -144,6 +144,11 @@ export function fakeService() {
     },
     dryRun: async ({ messageCode, taskNo }) =>
       messageCode === 'order.paid' ? { messageCode, taskNo, downstreams: [] } : 'unknown_code',
+    withRequests: async task => task,
+    requestNow: async (taskNo, downstream) =>
+      downstream === 'warehouse'
+        ? { taskNo, downstream, attempt: 2, handlerVersion: '0badcafe', headers: [] }
+        : { kind: 'not_found' },
     listTasks: async filter =>
       filter.cursor === 'nonsense'
         ? 'bad_cursor'

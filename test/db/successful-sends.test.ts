@@ -14,7 +14,14 @@ const full = tried({
   headers: '[["a","{\\"b,c\\"}"]]',
   address: '10.0.0.1:80',
   warning: 'NULL',
-  messageId: 'orders/0/7'
+  messageId: 'orders/0/7',
+  handlerVersion: -7,
+  request: {
+    requestShape: 2 ** 48 - 1,
+    target: 'https://a.test/?b="c\\',
+    bodyBytes: 3,
+    bodySha256: Buffer.alloc(32, 254)
+  }
 })
 
 const ends = [

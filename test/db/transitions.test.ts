@@ -1,6 +1,7 @@
 import fc from 'fast-check'
 import t from 'tap'
-import { applyMoves, type AttemptRow } from '../../src/db/transitions.ts'
+import type { AttemptRow } from '../../src/db/attempt-rows.ts'
+import { applyMoves } from '../../src/db/transitions.ts'
 import { claimDue } from '../../src/db/deliveries.ts'
 import { moveNames, states, type Move, type MoveName, type State } from '../../src/domain/transitions.ts'
 import { only } from '../support/only.ts'

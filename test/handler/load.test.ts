@@ -427,3 +427,32 @@ t.test(
     )
   }
 )
+
+t.test(
+  'the version of a handler changes with its file, its helpers and its settings, but not with a secret',
+  async t => {
+    const reads = 'url: url`${env.W_URL}/x`, headers: { authorization: env.W_TOKEN }, body: raw'
+    const files = {
+      'a.js': handler('a', `w: { transport: 'http', request: ({ raw }) => ({ ${reads} }) }`),
+      'b.js': handler('b', `v: { ${http} }`),
+      '_helper.js': 'export const x = 1'
+    }
+    const env = { W_URL: 'https://a.example', W_TOKEN: 'one' }
+    const versions = async (changed: Partial<typeof files>, changedEnv: Partial<typeof env> = {}) => {
+      const { handlers } = await load(folder(t, { ...files, ...changed }), { ...env, ...changedEnv })
+      return ['a', 'b'].map(code => handlers.get(code)?.downstreams[0]?.handlerVersion)
+    }
+    const [a, b] = await versions({})
+    t.same(await versions({}), [a, b], 'the folder does not count')
+    t.same(await versions({}, { W_TOKEN: 'two' }), [a, b])
+    const [otherUrl, same] = await versions({}, { W_URL: 'https://b.example' })
+    t.not(otherUrl, a)
+    t.equal(same, b, 'another handler does not read it')
+    const [sameFile, otherFile] = await versions({ 'b.js': `${files['b.js']} // changed` })
+    t.equal(sameFile, a)
+    t.not(otherFile, b)
+    const helped = await versions({ '_helper.js': 'export const x = 2' })
+    t.not(helped[0], a)
+    t.not(helped[1], b)
+  }
+)

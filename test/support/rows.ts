@@ -1,5 +1,5 @@
 // Inserts rows directly: deliveries in any state, for tests of the SQL.
-import type { AttemptRow } from '../../src/db/transitions.ts'
+import type { AttemptRow } from '../../src/db/attempt-rows.ts'
 import type { Sql } from '../../src/db/pool.ts'
 import { phaseOf, statusOf } from '../../src/domain/transitions.ts'
 import { statusNumber, type Phase } from '../../src/domain/types.ts'

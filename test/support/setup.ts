@@ -204,6 +204,7 @@ export async function setup(t: Test, options: SetupOptions = {}): Promise<Story>
     reach: options.reach ?? { recordAttempt: () => false, isSuspended: () => false },
     stoppedClaims: stopped,
     heldClaims: held,
+    secrets: [],
     headers: deliveryHeaders({
       handlers: [handler],
       secret: 'a test secret',

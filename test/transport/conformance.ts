@@ -99,6 +99,23 @@ export function conformance<Request>(
     }
   })
 
+  t.test(
+    'a send that ends at its signature sends nothing: so a request is made without sending it',
+    async t => {
+      const d = await make(t)
+      const stop = new Error('made, not sent')
+      const headers = (): never => {
+        throw stop
+      }
+      await t.rejects(d.transport.send(d.request({ body: '{}' }), sendContext({ headers })), stop)
+      t.match(await d.transport.send(d.request({ body: '{"a":1}' }), sendContext()), { kind: 'delivered' })
+      t.strictSame(
+        d.seen.map(({ body }) => String(body)),
+        ['{"a":1}']
+      )
+    }
+  )
+
   t.test('1,000 at once: each gets its own answer, and each arrives once', async t => {
     const d = await make(t)
     d.mood('echo')
