@@ -1,6 +1,6 @@
 // The size of jsonb as text. A number of eight stored bytes may have 131,072 digits before its point and 16,383 behind it, so a stored size
 // says little, and a text that is built to be measured may end at PostgreSQL's limit of 1 GB, or the time limit of the statement.
-import type { Sql } from './pool.ts'
+import type { PostgresClient } from './pool.ts'
 
 /**
  * Beyond this many stored bytes, or bytes out of storage, a value is larger than any that is read. Stored, it may be compressed. The text of
@@ -9,10 +9,10 @@ import type { Sql } from './pool.ts'
 const most = { small: 256, stored: 65_536, unpacked: 524_288, text: 4_194_304 }
 
 /**
- * SQL: the bytes of a jsonb column as text, for a text of at most 65,536; of a larger one a number above that. Builds a text only if it has
+ * SQL for PostgreSQL 12 or newer: the bytes of a jsonb column as text, for a text of at most 65,536; of a larger one a number above that. Builds a text only if it has
  * at most 4 MiB, with each number at the longest that its magnitude allows.
  */
-export const textBytes = (sql: Sql, column: 'extend' | 'members') =>
+export const textBytes = (sql: Pick<PostgresClient, 'unsafe'>, column: 'extend' | 'members' | '"after"') =>
   sql.unsafe(`case
     when ${column} is null then null
     when pg_column_size(${column}) > ${most.stored} then pg_column_size(${column})

@@ -1,31 +1,23 @@
-import { isTimeout, mayBeOfRow, refusesItem } from '../db/batch.ts'
+import { mayBeOfRow } from '../db/batch.ts'
 import { findOutbox, readOutbox, readOutboxRows, type OutboxLook, type OutboxRead } from '../db/outbox.ts'
+import { rowFaults } from '../db/row-faults.ts'
 import { inHalves } from '../runtime/halves.ts'
 import { rejectUnreadable, type AcceptRowsDeps } from './accept-rows.ts'
 
 /** `fault`: the error of a row that could be neither read nor rejected. It is still in the outbox. */
 export type Look = OutboxRead & { fault?: unknown }
 
-/** A row that ends by a limit of time or memory is read so often: the load of PostgreSQL may have been the cause. */
-const mostTries = 3
 /** No further part of a look is read after this time. The next look begins at the first row again. */
 const longestMs = 30_000
 
 /** Looks at the rows of the outbox. A row that cannot be read is rejected, and the rows beside it are read. */
 export function outboxLooks(deps: AcceptRowsDeps): { read(look: OutboxLook): Promise<Look> } {
   const { sql, log } = deps
-  /** By row, the reads that ended by a limit. */
-  const tries = new Map<number, number>()
+  const faults = rowFaults<number>()
 
   /** True: the row is rejected. */
   async function setAside(id: number, err: unknown): Promise<boolean> {
-    const tried = (tries.get(id) ?? 0) + 1
-    const isOfLimit = isTimeout(err) || !refusesItem(err)
-    if (isOfLimit && tried < mostTries) {
-      tries.set(id, tried)
-      return false
-    }
-    tries.delete(id)
+    if (!faults.isFinal(id, err)) return false
     try {
       await rejectUnreadable(deps, id, err)
       return true
@@ -54,7 +46,7 @@ export function outboxLooks(deps: AcceptRowsDeps): { read(look: OutboxLook): Pro
         if (await setAside(id, err)) return
         fault = err
         // Its key may be in later rows, which must not overtake it while it is tried.
-        if (shard !== null && tries.has(id)) stuckShards.add(shard)
+        if (shard !== null && faults.isTried(id)) stuckShards.add(shard)
       }
     })
     return {

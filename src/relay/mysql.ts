@@ -1,16 +1,20 @@
+import { rowFaults } from '../db/row-faults.ts'
 import { failpoint } from '../runtime/failpoint.ts'
+import { inHalves } from '../runtime/halves.ts'
 import { mysqlPool, onConnection, transaction, type RunQuery } from './mysql-connection.ts'
 import {
   byVerdict,
   farMs,
   idsAtOnce,
+  inOrder,
   longestIdleMs,
   longestSilenceMs,
   mostBodyBytes,
-  refuseLargeBody,
+  refuseLarge,
   rejectedId,
   RelayError,
   returnedId,
+  unreadableRow,
   type Only,
   type RelayRow,
   type Share,
@@ -56,8 +60,7 @@ export async function mysqlSource(
       return await transaction(pool, silenceMs, async ask => {
         const rows = await reader.rows(ask, share, limit, only)
         if (rows.length === 0) return { seen: 0, removed: 0 }
-        const outboxRows = rows.map(rowOf)
-        const { accepted, rejected } = byVerdict(outboxRows, await post(outboxRows))
+        const { accepted, rejected } = byVerdict(rows, await post(rows))
         for (const { id, problem } of rejected) {
           await ask(
             `insert into ackbox_outbox_rejected (id, ${columns}, problem)
@@ -144,7 +147,7 @@ interface Row extends Omit<
 }
 
 const rowOf = (row: Row): RelayRow =>
-  refuseLargeBody({
+  refuseLarge({
     ...row,
     id: String(row.id),
     delayMs: row.delayMs === null ? null : Number(row.delayMs),
@@ -165,15 +168,23 @@ const fewRows = 32
 /** MySQL reads a whole body to tell its length. So reads of small rows grow, and a long outbox of large ones is read in small parts. */
 function rowReader() {
   const mostRows = new Map<Share, number>()
+  const faults = rowFaults<string>()
   return {
-    async rows(ask: RunQuery, share: Share, limit: number, only: Only): Promise<Row[]> {
+    async rows(ask: RunQuery, share: Share, limit: number, only: Only): Promise<RelayRow[]> {
       const most = Math.min(mostRows.get(share) ?? fewRows, limit)
       try {
         const found = await sizes(ask, share, most, only)
         const ids = idsAtOnce(found)
         if (ids.length < found.length) mostRows.set(share, Math.max(fewRows, 2 * ids.length))
         else if (found.length === most) mostRows.set(share, 2 * most)
-        return ids.length > 0 ? await byId(ask, share, ids) : []
+        const unreadable: RelayRow[] = []
+        const rows = await inHalves(ids, {
+          work: async part => (await byId(ask, share, part)).map(rowOf),
+          mayBeOfOne: mayBeOfRow,
+          setAside: (id, err) =>
+            unreadable.push(unreadableRow(id, err, faults.isFinal(id, err, isOfLimit(err))))
+        })
+        return unreadable.length > 0 ? inOrder(share, [...rows, ...unreadable]) : rows
       } catch (err) {
         const { errno } = err as { errno?: number }
         if (errno === lockNowait || errno === lockWaitTimeout) return []
@@ -208,7 +219,7 @@ const sizes = (
  * One relay at a time reads a shard: two could post the rows of a key in the wrong order. If another relay has locked one of the rows,
  * this relay gets none.
  */
-const byId = (ask: RunQuery, share: Share, ids: string[]): Promise<Row[]> =>
+const byId = (ask: RunQuery, share: Share, ids: readonly string[]): Promise<Row[]> =>
   ask<Row>(
     `select ${members} from ackbox_outbox force index (primary) where id in (?) order by id
      ${share === 'unkeyed' ? '' : 'for update nowait'}`,
@@ -218,3 +229,20 @@ const byId = (ask: RunQuery, share: Share, ids: string[]): Promise<Row[]> =>
 /** Error codes of NOWAIT: ER_LOCK_NOWAIT from MySQL, ER_LOCK_WAIT_TIMEOUT from MariaDB. */
 const lockNowait = 3572
 const lockWaitTimeout = 1205
+
+/** The codes of a statement that took too long, or too much memory. */
+const limits = new Set<unknown>([1037, 1038, 1041, 1969, 3024])
+
+const isOfLimit = (err: unknown): boolean => !isOfData(err)
+
+/** A value that cannot be computed, or is larger than a packet. Without a SQLSTATE the error is one of the client. */
+const isOfData = (err: unknown): boolean => {
+  const { errno, sqlState } = err as { errno?: number; sqlState?: string }
+  return sqlState?.startsWith('22') === true || errno === 1153 || errno === 1301
+}
+
+/** One row may have caused the error. After an error of the connection, nothing more can be read. */
+const mayBeOfRow = (err: unknown): boolean => {
+  const { errno, code } = err as { errno?: number; code?: string }
+  return isOfData(err) || limits.has(errno) || (errno === undefined && code === undefined)
+}

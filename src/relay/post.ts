@@ -91,7 +91,7 @@ const members = Object.keys(kinds) as Member[]
 
 /** The row as a member of a batch, with its body unchanged. A verdict if the row cannot be a member. */
 export function taskText(row: RelayRow): string | RowVerdict {
-  if (row.problem !== undefined) return { kind: 'rejected', problem: row.problem }
+  if (row.problem !== undefined) return { kind: row.stays ? 'kept' : 'rejected', problem: row.problem }
   const refusal = members.find(name => kinds[name] === 'json' && !isJson(row[name]))
   if (refusal !== undefined) {
     const problem = problemBody('NOT_JSON', `${refusal} is not JSON`, `/${refusal}`)

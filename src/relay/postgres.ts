@@ -6,25 +6,34 @@ import {
   type PostgresClient,
   type Transaction
 } from '../db/pool.ts'
+import { mayBeOfRow } from '../db/batch.ts'
+import { textBytes } from '../db/json-size.ts'
+import { rowFaults, type RowFaults } from '../db/row-faults.ts'
 import { failpoint } from '../runtime/failpoint.ts'
+import { inHalves } from '../runtime/halves.ts'
 import {
   byVerdict,
   farMs,
   idsAtOnce,
+  inOrder,
   longestIdleMs,
   longestSilenceMs,
   mostBodyBytes,
-  refuseLargeBody,
+  mostMoreBytes,
+  refuseLarge,
   rejectedId,
   RelayError,
   returnedId,
+  unreadableRow,
   type Only,
+  type ReadRow,
   type RelayRow,
+  type RowVerdict,
   type Share,
   type Source
 } from './source.ts'
 
-/** `ackbox_outbox` in the producer's PostgreSQL, of any version with SKIP LOCKED (9.5 or newer). */
+/** `ackbox_outbox` in the producer's PostgreSQL (13 or newer). */
 export function postgresSource(
   url: string,
   connections: number,
@@ -45,6 +54,7 @@ export function postgresSource(
     }
   }
   const sql = connect(url, { ...options, silence_timeout: silenceMs / 1_000 })
+  const faults = rowFaults<string>()
   return {
     async check() {
       await locatePrimary(url)
@@ -74,37 +84,29 @@ export function postgresSource(
       return found.id ?? undefined
     },
     async postShare(share, limit, post, only = {}) {
-      // Serializable transactions would abort each other and those of the producer.
-      const done = sql.begin('isolation level read committed', async tx => {
-        await setLocal(tx, {
-          idle_in_transaction_session_timeout: `${idleMs}ms`,
-          transaction_timeout: '0'
+      /** Reads in halves, each in a savepoint, once a read of all has failed. */
+      const turn = async (isInHalves: boolean): Promise<{ seen: number; removed: number }> => {
+        let isReading = false
+        // Serializable transactions would abort each other and those of the producer.
+        const done = sql.begin('isolation level read committed', async tx => {
+          await setLocal(tx, {
+            idle_in_transaction_session_timeout: `${idleMs}ms`,
+            transaction_timeout: '0'
+          })
+          const ids = await firstIds(tx, share, limit, only)
+          isReading = true
+          const rows = await (isInHalves ? readInHalves(tx, share, ids, faults) : readRows(tx, ids))
+          isReading = false
+          return await settle(tx, rows, post)
         })
-        const rows = await firstRows(tx, share, limit, only)
-        if (rows.length === 0) return { seen: 0, removed: 0 }
-        const { accepted, rejected } = byVerdict(rows, await post(rows))
-        if (accepted.length > 0) await tx`delete from ackbox_outbox where id = any(${accepted}::bigint[])`
-        if (rejected.length > 0) {
-          await tx`
-            with refused as (
-              select * from unnest(
-                ${rejected.map(one => one.id)}::bigint[], ${rejected.map(one => one.problem)}::text[]
-              ) as r (id, problem)
-            ), gone as (
-              delete from ackbox_outbox o using refused r where o.id = r.id
-              returning o.*, r.problem
-            )
-            insert into ackbox_outbox_rejected (id, ${columns(tx)}, problem)
-            select ${tx.unsafe(rejectedId('gone'))}, ${columns(tx)}, problem from gone order by gone.id`
-        }
-        failpoint('relay.after_remove')
-        return { seen: rows.length, removed: accepted.length + rejected.length }
-      })
-      return await done.catch(async (err: Error & { code?: string }) => {
-        if (err.code === '55P03') return { seen: 0, removed: 0 }
-        if (isInfrastructure(err)) await locatePrimary(url)
-        throw err
-      })
+        return await done.catch(async (err: Error & { code?: string }) => {
+          if (err.code === '55P03') return { seen: 0, removed: 0 }
+          if (isReading && !isInHalves && mayBeOfRow(err)) return await turn(true)
+          if (isInfrastructure(err)) await locatePrimary(url)
+          throw err
+        })
+      }
+      return await turn(false)
     },
     async waiting() {
       const [found] = await sql<[{ rows: number; oldest_s: number; rejected: number }]>`
@@ -135,6 +137,32 @@ export function postgresSource(
   }
 }
 
+/** Posts the rows, and removes those with a final answer. */
+async function settle(
+  tx: Transaction,
+  rows: RelayRow[],
+  post: (rows: RelayRow[]) => Promise<RowVerdict[]>
+): Promise<{ seen: number; removed: number }> {
+  if (rows.length === 0) return { seen: 0, removed: 0 }
+  const { accepted, rejected } = byVerdict(rows, await post(rows))
+  if (accepted.length > 0) await tx`delete from ackbox_outbox where id = any(${accepted}::bigint[])`
+  if (rejected.length > 0) {
+    await tx`
+      with refused as (
+        select * from unnest(
+          ${rejected.map(one => one.id)}::bigint[], ${rejected.map(one => one.problem)}::text[]
+        ) as r (id, problem)
+      ), gone as (
+        delete from ackbox_outbox o using refused r where o.id = r.id
+        returning o.*, r.problem
+      )
+      insert into ackbox_outbox_rejected (id, ${columns(tx)}, problem)
+      select ${tx.unsafe(rejectedId('gone'))}, ${columns(tx)}, problem from gone order by gone.id`
+  }
+  failpoint('relay.after_remove')
+  return { seen: rows.length, removed: accepted.length + rejected.length }
+}
+
 /** Settings for the rest of a transaction. A server without one of them, such as transaction_timeout before PostgreSQL 17, leaves it out. */
 export async function setLocal(tx: Transaction, settings: Record<string, string>): Promise<void> {
   await tx`
@@ -152,6 +180,9 @@ const columns = (tx: Pick<PostgresClient, 'unsafe'>) =>
 export const timeText = (at: string): string =>
   `coalesce(to_char((${at}) at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'), (${at})::text)`
 
+const isSmall = (tx: Transaction, column: 'extend' | '"after"') =>
+  tx`(coalesce(${textBytes(tx, column)}, 0) <= ${mostMoreBytes})`
+
 const isNear = `delay_ms between -${farMs} and ${farMs}`
 const members = (tx: Transaction) => {
   const time = (at: string) => tx.unsafe(timeText(at))
@@ -162,19 +193,20 @@ const members = (tx: Transaction) => {
     case when deliver_start_time is not null or not ${tx.unsafe(isNear)} then delay_ms::float8 end as "delayMs",
     ${time('deliver_before')} as "deliverBefore", ordering_key as "orderingKey", need_callback as "needCallback",
     retry_times as "retryTimes", biz_type as "bizType", biz_key as "bizKey", unique_biz as "uniqueBiz",
-    "after"::text as "after", extend::text as extend, traceparent`
+    case when ${isSmall(tx, '"after"')} then "after"::text end as "after", not ${isSmall(tx, '"after"')} as "isAfterLarge",
+    case when ${isSmall(tx, 'extend')} then extend::text end as extend, not ${isSmall(tx, 'extend')} as "isExtendLarge", traceparent`
 }
 
 /**
- * Locks the first rows, then reads as many as are read at once: by a second statement, which sees what a transaction of the producer has
- * changed in them. One relay at a time has a shard: two could post the rows of a key in the wrong order. A locked row of it raises 55P03.
+ * Locks the first rows. Returns the ids of as many as are read at once: by a second statement, which sees what a transaction of the producer
+ * has changed in them. One relay at a time has a shard: two could post the rows of a key in the wrong order. A locked row of it raises 55P03.
  */
-async function firstRows(
+async function firstIds(
   tx: Transaction,
   share: Share,
   limit: number,
   { resting = [], upTo }: Only
-): Promise<RelayRow[]> {
+): Promise<string[]> {
   const bound = upTo === undefined ? tx`` : tx`and id <= ${upTo}::bigint`
   const bytes = tx`octet_length(message_body) + coalesce(pg_column_size(extend), 0) + coalesce(pg_column_size("after"), 0)`
   const found = await (share === 'unkeyed'
@@ -184,8 +216,27 @@ async function firstRows(
     : tx<{ id: string; bytes: number }[]>`
         select id::text, ${bytes} as bytes from ackbox_outbox
         where ordering_key is not null and shard = ${share} and ordering_key <> all(${resting}::text[]) ${bound} order by ackbox_outbox.id limit ${limit} for update nowait`)
-  if (found.length === 0) return []
-  const rows = await tx<Parameters<typeof refuseLargeBody>[0][]>`
-    select ${members(tx)} from ackbox_outbox where id = any(${idsAtOnce(found)}::bigint[]) order by ackbox_outbox.id`
-  return rows.map(refuseLargeBody)
+  return found.length === 0 ? [] : idsAtOnce(found)
+}
+
+async function readRows(tx: Transaction, ids: readonly string[]): Promise<RelayRow[]> {
+  if (ids.length === 0) return []
+  const rows = await tx<ReadRow[]>`
+    select ${members(tx)} from ackbox_outbox where id = any(${ids}::bigint[]) order by ackbox_outbox.id`
+  return rows.map(refuseLarge)
+}
+
+async function readInHalves(
+  tx: Transaction,
+  share: Share,
+  ids: readonly string[],
+  faults: RowFaults<string>
+): Promise<RelayRow[]> {
+  const unreadable: RelayRow[] = []
+  const rows = await inHalves(ids, {
+    work: part => tx.savepoint(async savepoint => await readRows(savepoint, part)),
+    mayBeOfOne: mayBeOfRow,
+    setAside: (id, err) => unreadable.push(unreadableRow(id, err, faults.isFinal(id, err)))
+  })
+  return inOrder(share, [...rows, ...unreadable])
 }

@@ -1,4 +1,4 @@
-import { problemBody } from '../runtime/errors.ts'
+import { problemBody, reasonOf } from '../runtime/errors.ts'
 
 /** A row of `ackbox_outbox`, as its database formats it. Times are RFC 3339 in UTC. */
 export interface RelayRow {
@@ -29,6 +29,8 @@ export interface RelayRow {
   traceparent: string | null
   /** The problem (JSON) that the read found. Such a row cannot be a task. */
   problem?: string
+  /** The row is not rejected for its problem, and is read again. */
+  stays?: boolean
 }
 
 /** Bytes read at once: about those of one request. One row is read whatever its size. */
@@ -44,14 +46,63 @@ export function idsAtOnce(found: readonly { id: string | number; bytes: string |
 /** A request of the API has at most 8 MiB: a larger body is not read. */
 export const mostBodyBytes = 8_388_608
 
-/** The row, with a problem if its body was not read. */
-export function refuseLargeBody(
-  row: Omit<RelayRow, 'messageBody'> & { messageBody: string | null }
-): RelayRow {
+/** A larger `extend` or `after` is not read. */
+export const mostMoreBytes = 65_536
+
+/** A row without what was too large to be read. */
+export interface ReadRow extends Omit<RelayRow, 'messageBody'> {
+  messageBody: string | null
+  isExtendLarge?: boolean
+  isAfterLarge?: boolean
+}
+
+/** The row, with a problem if a part of it was not read. */
+export function refuseLarge({ isExtendLarge, isAfterLarge, ...row }: ReadRow): RelayRow {
   const { messageBody } = row
-  if (messageBody !== null) return { ...row, messageBody }
-  const problem = problemBody('BODY_TOO_LARGE', `more than ${mostBodyBytes} bytes`, '/messageBody')
-  return { ...row, messageBody: '', problem: JSON.stringify(problem) }
+  const problem =
+    messageBody === null
+      ? problemBody('BODY_TOO_LARGE', `more than ${mostBodyBytes} bytes`, '/messageBody')
+      : isExtendLarge || isAfterLarge
+        ? problemBody('INVALID', `more than ${mostMoreBytes} bytes`, isExtendLarge ? '/extend' : '/after')
+        : undefined
+  return {
+    ...row,
+    messageBody: messageBody ?? '',
+    ...(problem ? { problem: JSON.stringify(problem) } : {})
+  }
+}
+
+/** A row that could not be read. It is rejected, or stays if the error is not final. */
+export function unreadableRow(id: string, err: unknown, isFinal: boolean): RelayRow {
+  const problem = JSON.stringify(problemBody('INVALID', `The row cannot be read: ${reasonOf(err)}`))
+  return { ...emptyRow, id, problem, ...(isFinal ? {} : { stays: true }) }
+}
+
+/** The rows and the unreadable ones in their order. Of a shard, no row behind one that stays is among them: it may have the same key. */
+export function inOrder(share: Share, rows: readonly RelayRow[]): RelayRow[] {
+  const sorted = rows.toSorted((a, b) => (BigInt(a.id) < BigInt(b.id) ? -1 : 1))
+  const first = share === 'unkeyed' ? -1 : sorted.findIndex(row => row.stays)
+  return first < 0 ? sorted : sorted.slice(0, first + 1)
+}
+
+const emptyRow: RelayRow = {
+  id: '',
+  taskNo: '',
+  messageCode: '',
+  messageBody: '',
+  sceneType: null,
+  deliverStartTime: null,
+  delayMs: null,
+  deliverBefore: null,
+  orderingKey: null,
+  needCallback: null,
+  retryTimes: null,
+  bizType: null,
+  bizKey: null,
+  uniqueBiz: null,
+  after: null,
+  extend: null,
+  traceparent: null
 }
 
 /** About a hundred years. Databases cannot represent every time beyond it. */

@@ -1,0 +1,106 @@
+// Rows of a producer's database that cannot be read: the rows beside them are relayed, and the producer sees them.
+import t, { type Test } from 'tap'
+import { openDb } from '../../src/db/pool.ts'
+import { postgresSource } from '../../src/relay/postgres.ts'
+import { relayOnce } from '../../src/relay/relay.ts'
+import { answer, fakeAckbox } from '../producer/fake-ackbox.ts'
+import { only } from '../support/only.ts'
+import { producer } from './producer.ts'
+
+const nothing = (): void => {}
+
+async function shop(t: Test) {
+  const from = await producer(t, 'postgres')
+  if (!from) throw new Error('no PostgreSQL')
+  const source = postgresSource(from.url, 2)
+  t.teardown(() => source.close())
+  const fake = await fakeAckbox(t)
+  const posted: string[] = []
+  fake.script = ({ text }, response) => {
+    const { tasks } = JSON.parse(text) as { tasks: { taskNo: string }[] }
+    posted.push(...tasks.map(one => one.taskNo))
+    return answer(response, 200, { results: tasks.map(({ taskNo }) => ({ taskNo, status: 201 })) })
+  }
+  const target = { url: fake.url, key: undefined, timeoutMs: 30_000 }
+  const log = { debug: nothing, info: nothing, error: nothing, warn: nothing }
+  const deps = { source, target, log, batch: 100, concurrency: 1, onBatch: nothing, onHealth: nothing }
+  return { ...from, posted, relayOnce: () => relayOnce(deps, new AbortController().signal) }
+}
+
+/** Numbers of eight stored bytes each, with 131,001 digits as text. */
+const huge = (count: number) => `('[' || repeat('1e131000,', ${count - 1}) || '1]')::jsonb`
+const columns = 'task_no, message_code, message_body, ordering_key'
+
+t.test('a row whose extend has gigabytes of text is rejected, and its neighbours are posted', async t => {
+  const { run, posted, relayOnce, rejected } = await shop(t)
+  await run(`
+    insert into ackbox_outbox (${columns}, extend, "after") values ('before', 'a', '1', null, null, null),
+      ('huge', 'a', '1', null, ${huge(9_000)}, null),
+      ('huge after', 'a', '1', null, null, ${huge(5_000)}),
+      ('after', 'a', '1', null, '{"a": 1}', '["before"]')`)
+  t.match(await relayOnce(), { removed: 4 })
+  t.same(posted, ['before', 'after'])
+  t.match(
+    await rejected(),
+    only(
+      { task_no: 'huge', problem: /"more than 65536 bytes".*"\/extend"/ },
+      { task_no: 'huge after', problem: /"\/after"/ }
+    )
+  )
+})
+
+t.test(
+  'a row that PostgreSQL cannot read is rejected, and its neighbours are posted in their order',
+  async t => {
+    const { run, posted, relayOnce, rejected, waiting } = await shop(t)
+    for (const key of ['null', "'a key'"]) {
+      await run(`
+      insert into ackbox_outbox (${columns}, created_at, delay_ms)
+      select 'task ' || n, 'a', '1', ${key}, case when n = 5 then '294276-12-31Z' else now() end, case when n = 5 then 3000000000000 end
+      from generate_series(1, 9) n`)
+      t.match(await relayOnce(), { removed: 9 })
+      t.same(
+        posted.splice(0),
+        [1, 2, 3, 4, 6, 7, 8, 9].map(n => `task ${n}`)
+      )
+    }
+    t.match(
+      await rejected(),
+      only(
+        { task_no: 'task 5', problem: /The row cannot be read: timestamp out of range/ },
+        { task_no: 'task 5', problem: /timestamp out of range/ }
+      )
+    )
+    t.equal(await waiting(), 0)
+  }
+)
+
+t.test(
+  'a row whose read takes too long is tried again, and then rejected; no later row of its key overtakes it',
+  async t => {
+    const { url, run, posted, relayOnce, rejected } = await shop(t)
+    const sql = openDb(url, { max: 1 })
+    t.teardown(() => sql.end())
+    for (const task of ['before', 'slow', 'behind it'])
+      await run(`insert into ackbox_outbox (${columns}) values ('${task}', 'a', '1', 'a key')`)
+    // Twice the first round reads, since a row left; the next one does once. The tenth read is that of the row alone, for the third time.
+    await sql.unsafe(`
+    create sequence reads;
+    create function slow(no text) returns text stable language plpgsql as
+      $$begin
+        if nextval('reads') <= 10 then raise exception 'took too long' using errcode = '57014'; end if;
+        return '';
+      end$$;
+    create view slow_rows as select id, task_no, message_code, message_body, case when task_no = 'slow' then slow(task_no) end as scene_type,
+      deliver_start_time, delay_ms, deliver_before, ordering_key, need_callback, retry_times, biz_type, biz_key, unique_biz, "after",
+      extend, traceparent, created_at, shard from ackbox_outbox;
+    alter table ackbox_outbox rename to sound;
+    alter view slow_rows rename to ackbox_outbox`)
+    t.match(await relayOnce(), { removed: 1, kept: 1 })
+    t.same(posted, ['before'])
+    t.same(await rejected(), [])
+    t.match(await relayOnce(), { removed: 2 })
+    t.same(posted, ['before', 'behind it'])
+    t.match(await rejected(), only({ task_no: 'slow', problem: /took too long/ }))
+  }
+)
