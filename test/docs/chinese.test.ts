@@ -76,6 +76,12 @@ npm run key -- list   # all keys
 
     GET /keys      what is held
     do the work
+
+\`\`\`
+ POST /tasks ──► PostgreSQL: the task ──► 201
+\`\`\`
+
+![the page](page-en.png)
 `
 const right = `# 暂停
 
@@ -93,6 +99,12 @@ npm run key -- list   # 全部密钥
 
     GET /keys      被卡住的
     做事
+
+\`\`\`
+ POST /tasks ──► PostgreSQL：任务 ──► 201
+\`\`\`
+
+![页面](../page-zh.png)
 `
 
 t.test(
@@ -152,7 +164,10 @@ t.test('a translation that says something else is found', async t => {
     ['another place', '#乙', '#甲', /link missing in Chinese: docs\/more\.md#1/],
     ['a link to the English page', 'more.md#乙', '../more.md#b', /\(English\)/],
     ['another call', 'GET /keys ', 'GET /key ', /^block: GET \/keys ≠ GET \/key/],
-    ['the end is missing', '\n    GET /keys      被卡住的\n    做事\n', '', /is block, and the end/],
+    ['a drawing of something else', '──► PostgreSQL', '──► Redis', /name of a drawing missing.*: PostgreSQL/],
+    ['another picture', 'page-zh.png', 'pages-zh.png', /link missing in Chinese: docs\/page-en\.png/],
+    ['a block is missing', '\n    GET /keys      被卡住的\n    做事\n', '', /is block, and block/],
+    ['the end is missing', '![页面](../page-zh.png)\n', '', /is text, and the end/],
     ['English left over', '- 最后', '- the last item is still here', /not translated/]
   ]
   for (const [what, from, to, says] of wrong) {

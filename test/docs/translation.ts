@@ -105,9 +105,14 @@ function sized(table: string): string {
   return `table ${rows.length}×${(rows[1] ?? '').split('|').length - 2}`
 }
 
-/** Comments are ignored. In a plain block a Chinese line may replace its English line. */
+const isDrawing = ({ kind, text }: Part): boolean => kind === 'block ' && /[─│►▼]/.test(text)
+/** `POST`, `/tasks`, `201`, `BullMQ`. */
+const namesOf = (text: string): string[] => text.match(/\/\w+|\d+|\b[A-Z]\w+|\w+\.ts/g) ?? []
+
+/** Comments are ignored. In a plain block a Chinese line may replace its English line. A drawing may have other lines. */
 function blockDiffers(english: Part | undefined, chinese: Part): string[] {
   if (english === undefined || !chinese.kind.startsWith('block')) return []
+  if (isDrawing(english)) return unlike('name of a drawing', namesOf(english.text), namesOf(chinese.text))
   const [left, right] = [english, chinese].map(part => part.text.trimEnd().split('\n').map(said(part.kind)))
   const plain = chinese.kind === 'block'
   return (right ?? []).length === (left ?? []).length
@@ -148,12 +153,12 @@ const numbersOf = (all: Part[]): string[] =>
     number.replace(/[,.:]$/, '')
   )
 
-/** The targets of links: the English file, and the index of the heading in it. */
+/** The targets of links: the English file, and the index of the heading in it. A picture may show Chinese texts. */
 function linksOf({ file, text }: Page, { english, chinese }: Languages): string[] {
   const unquoted = text.replaceAll(/^```[^]*?^```$/gm, '')
   const targets = [...unquoted.matchAll(/\]\(([^)\s]+)\)|<img src="([^"]+)"|<(https?:[^>]+)>/g)]
   return targets.map(([, link, image, address]) => {
-    const [target = '', anchor] = (link ?? image ?? address ?? '').split('#')
+    const [target = '', anchor] = (link ?? image ?? address ?? '').replace(/-zh\.png$/, '-en.png').split('#')
     if (/^[a-z]+:/.test(target)) return target
     const led = target === '' ? file : path.join(path.dirname(file), target)
     const home = english.has(englishOf(led)) ? englishOf(led) : led
