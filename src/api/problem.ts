@@ -1,4 +1,4 @@
-import { isTimeout } from '../db/batch.ts'
+import { isCollision, isTimeout } from '../db/batch.ts'
 import { isInfrastructure } from '../db/pool.ts'
 import type { TaskView } from '../db/views.ts'
 import type { AcceptResult } from '../delivery/accept.ts'
@@ -37,6 +37,8 @@ export function problemOf(error: unknown): Problem {
     })
   }
   if (isTimeout(error)) return problemOf(new Unavailable('the database takes too long'))
+  if (isCollision(error))
+    return problemOf(new Unavailable('another call changes the same rows: send it again'))
   if (isInfrastructure(error)) return problemOf(new Unavailable())
   const { code, statusCode } =
     error instanceof Error ? (error as Error & { code?: unknown; statusCode?: unknown }) : {}

@@ -7,6 +7,7 @@ import { failpoint } from '../runtime/failpoint.ts'
 import { plainArray } from './arrays.ts'
 import { isCollision } from './batch.ts'
 import { connect, type PostgresClient } from './pool.ts'
+import { ownSessionSettings } from '../runtime/session-settings.ts'
 
 // Any fixed number does; all versions of Ackbox must use the same.
 const lock = 4_162_695_513
@@ -75,8 +76,7 @@ async function withClient<T>(url: string, work: (sql: PostgresClient) => Promise
     max_lifetime: null,
     connect_timeout: 5,
     onnotice: () => {},
-    // As in openDb: migrations count days.
-    connection: { application_name: 'ackbox migrate', TimeZone: 'UTC' }
+    connection: { ...ownSessionSettings, application_name: 'ackbox migrate', synchronous_commit: 'on' }
   })
   try {
     // A migration may take long, and wait long for a lock. transaction_timeout exists since PostgreSQL 17.

@@ -1,6 +1,7 @@
 // The processes that live, as others see them: each has a number, by which it owns its claims, and a beat.
 import { plainArray } from './arrays.ts'
 import { connect, type PostgresClient } from './pool.ts'
+import { ownSessionSettings } from '../runtime/session-settings.ts'
 
 /** The facts about a process, stored when it gets its number. */
 interface OwnerFacts {
@@ -44,6 +45,7 @@ export const openBeats = (url: string): PostgresClient =>
     backoff: () => 0.25,
     onnotice: () => {},
     connection: {
+      ...ownSessionSettings,
       application_name: 'ackbox beat',
       statement_timeout: silenceSeconds * 1_000,
       synchronous_commit: 'off'

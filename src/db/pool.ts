@@ -1,6 +1,7 @@
 import postgres from 'postgres'
 import { findPrimary, follow, hostUrls, primaryUrl } from './hosts.ts'
 import { isTlsError } from '../runtime/tls.ts'
+import { ownSessionSettings, sessionSettings } from '../runtime/session-settings.ts'
 
 declare module 'postgres' {
   interface Options<T extends Record<string, postgres.PostgresType>> {
@@ -35,7 +36,17 @@ export class DatabaseError extends Error {
  * A client of postgres.js with our patch. Without the patch a lost connection can end the process, or leave a statement
  * outside of its transaction, so the process refuses to start. npm silently skips the patch if it runs no scripts.
  */
-export const connect: typeof postgres = ((url: string, options: postgres.Options<Record<string, never>>) => {
+export const connect: typeof postgres = ((url: string, options: postgres.Options<Record<string, never>>) =>
+  connectUnpinned(url, {
+    ...options,
+    connection: { ...sessionSettings, ...options.connection }
+  })) as typeof postgres
+
+/** The same with the settings of the server: for a session that may pass a pooler, which refuses others. Its transactions set them. */
+export const connectUnpinned: typeof postgres = ((
+  url: string,
+  options: postgres.Options<Record<string, never>>
+) => {
   const sql = postgres(primaryUrl(url), options)
   follow(url, sql.options)
   // The unpatched package drops the option.
@@ -71,6 +82,7 @@ export function openDb(url: string, options: OpenOptions): Sql {
     // only after a quarter of an hour: until then each of them would occupy the pool.
     silence_timeout: (options.silenceMs ?? statementTimeoutMs + 5_000) / 1000,
     connection: {
+      ...ownSessionSettings,
       application_name: options.applicationName ?? 'ackbox',
       statement_timeout: statementTimeoutMs,
       // Words, not false: postgres.js leaves falsy settings out.
@@ -78,9 +90,6 @@ export function openDb(url: string, options: OpenOptions): Sql {
       enable_seqscan: 'off',
       // With enable_seqscan off its penalty cost makes PostgreSQL compile trivial look-ups: 300 ms each.
       jit: 'off',
-      // A server's or a role's own would change what `interval '1 day'` means, and how times are written.
-      TimeZone: 'UTC',
-      DateStyle: 'ISO',
       // A 2xx promises it; a default of `off` of the server or the role must not break the promise.
       synchronous_commit: 'on'
     }
@@ -92,8 +101,8 @@ const ours = /^(CONNECTION_(CLOSED|ENDED|DESTROYED|CONNECT_TIMEOUT)|CONNECT_TIME
 const system =
   /^(ECONN\w+|EPIPE|ETIMEDOUT|EHOSTUNREACH|EHOSTDOWN|ENETUNREACH|ENETDOWN|ENOTFOUND|EAI_\w+|ENOENT)$/
 // 08 connection, 53 resources (disk full, too many connections), 57P0x shutdown, 25006 read-only, 57014 and 55P03 too slow or locked, 58 system,
-// 3D000 no such database, 28 not let in
-const server = /^(08\w{3}|53\w{3}|57P0\w|57014|25006|55P03|58\w{3}|3D000|28\w{3})$/
+// 3D000 no such database, 28 not let in, 25P0x a limit of the server for idle or long transactions
+const server = /^(08\w{3}|53\w{3}|57P0\w|57014|25006|25P0[34]|55P03|58\w{3}|3D000|28\w{3})$/
 
 /**
  * True when the database is away, full, read-only or too busy, or its certificate is not accepted: the statement is not the cause, so a
@@ -179,16 +188,35 @@ function poolerRefuses(err: unknown): never {
 
 /** Throws a DatabaseError unless this server can keep our promise. */
 export async function checkServer(sql: Sql): Promise<{ version: string }> {
+  // A pooler may give the session a name of its own.
+  const { application_name: _, ...sent } = sql.options.connection
   const [row] = await sql<
-    { version: string; number: number; encoding: string; readonly: string; replica: boolean; ours: boolean }[]
+    {
+      version: string
+      number: number
+      encoding: string
+      readonly: string
+      replica: boolean
+      replication: string
+      lost: string | null
+    }[]
   >`
     select current_setting('server_version') as version, current_setting('server_version_num')::int as number,
            current_setting('server_encoding') as encoding,
            current_setting('default_transaction_read_only') as readonly, pg_is_in_recovery() as replica,
-           current_setting('enable_seqscan') = 'off' as ours`.catch(poolerRefuses)
+           current_setting('session_replication_role') as replication, (
+             select string_agg(p.name, ', ' order by p.name)
+             from unnest(${Object.keys(sent)}::text[], ${Object.values(sent).map(String)}::text[]) as s (name, value)
+             join pg_settings p on p.name = s.name and p.setting <> s.value
+           ) as lost`.catch(poolerRefuses)
   if (!row) throw new DatabaseError('PostgreSQL did not return its version.')
   // A pooler that ignores them would ignore synchronous_commit too.
-  if (!row.ours) throw new DatabaseError(`The settings of our sessions do not reach PostgreSQL. ${direct}`)
+  if (row.lost !== null)
+    throw new DatabaseError(`Settings of our sessions do not reach PostgreSQL: ${row.lost}. ${direct}`)
+  if (row.replication !== 'origin')
+    throw new DatabaseError(
+      `session_replication_role is ${row.replication} for this user: our triggers would not run. Reset it: alter role … reset session_replication_role`
+    )
   if (row.number < 140_000) {
     throw new DatabaseError(
       `PostgreSQL ${row.version} is too old: Ackbox needs 14 or newer. Point DATABASE_URL to one.`

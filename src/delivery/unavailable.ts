@@ -1,5 +1,5 @@
 import type { Cluster } from './cluster.ts'
-import { isAway } from '../db/batch.ts'
+import { isAway, isCollision } from '../db/batch.ts'
 import { isInfrastructure } from '../db/pool.ts'
 import { Unavailable } from '../runtime/errors.ts'
 import { withTimeout } from '../runtime/with-timeout.ts'
@@ -22,6 +22,8 @@ export async function orUnavailable<T>(
       throw new Unavailable('the database takes too long')
     })
   } catch (err) {
+    if (isCollision(err))
+      throw new Unavailable('another call changes the same rows: send it again', 1, { cause: err })
     if (!isInfrastructure(err)) throw err
     if (isAway(err)) cluster.setDatabaseAway()
     throw new Unavailable('the database cannot be reached', 1, { cause: err })

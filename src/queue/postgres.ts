@@ -9,6 +9,7 @@ import {
 } from 'bullmq'
 import pg from 'pg'
 import { QueueServerError } from './redis.ts'
+import { asOptions, ownSessionSettings } from '../runtime/session-settings.ts'
 import { waitAtMost } from '../runtime/with-timeout.ts'
 
 const schema = 'bullmq'
@@ -43,7 +44,13 @@ export async function openPostgres({ url, onMove }: QueueDatabase, queues: numbe
       }
     },
     application_name: 'ackbox-queue',
-    options: `-c search_path=${schema} -c synchronous_commit=off -c jit=off -c statement_timeout=5000`,
+    options: asOptions({
+      ...ownSessionSettings,
+      search_path: schema,
+      synchronous_commit: 'off',
+      jit: 'off',
+      statement_timeout: '5000'
+    }),
     max: queues + 4,
     keepAlive: true,
     keepAliveInitialDelayMillis: 10_000,
@@ -117,6 +124,7 @@ async function migrate(url: string) {
   const client = new pg.Client({
     connectionString: url,
     application_name: 'ackbox-queue-migrate',
+    options: asOptions({ ...ownSessionSettings, search_path: schema, statement_timeout: '0' }),
     connectionTimeoutMillis: 10_000
   })
   client.on('error', () => {}) // the running query rejects as well

@@ -1,8 +1,9 @@
 // Reads the rows of a home-grown message table as tasks, in a read-only transaction.
 import type { Readable } from 'node:stream'
 import type { RowDataPacket } from 'mysql2'
-import { connect, locatePrimary } from '../db/pool.ts'
+import { connectUnpinned, locatePrimary } from '../db/pool.ts'
 import { problemBody } from '../runtime/errors.ts'
+import { sessionSettings } from '../runtime/session-settings.ts'
 import { kinds, type Columns, type Member } from './columns.ts'
 import { answerWithin, mysqlDriver, socketOf } from './mysql-connection.ts'
 import { setLocal, timeText } from './postgres.ts'
@@ -49,7 +50,7 @@ async function inPostgres<Result>(
   work: (snapshot: Snapshot) => Promise<Result>
 ): Promise<Result> {
   await locatePrimary(url)
-  const sql = connect(url, {
+  const sql = connectUnpinned(url, {
     max: 1,
     connect_timeout: 5,
     onnotice: () => {},
@@ -59,10 +60,10 @@ async function inPostgres<Result>(
     return (await sql.begin('isolation level repeatable read read only', async tx => {
       // The transaction waits for Ackbox's answers: the server must not end it for being idle, or old.
       await setLocal(tx, {
+        ...sessionSettings,
         idle_in_transaction_session_timeout: '0',
         statement_timeout: '0',
-        transaction_timeout: '0',
-        TimeZone: 'UTC'
+        transaction_timeout: '0'
       })
       const { all, count } = statements(query, asPostgres, '"', [])
       const [found] = await tx<[{ n: string }]>`${tx.unsafe(count)}`

@@ -75,7 +75,7 @@ t.test('every complaint comes with the line that fixes it', async t => {
   const ill: Facts = {
     postgres: {
       ...postgres,
-      settings: {},
+      settings: { transaction_timeout: '5000' },
       connections: 99,
       held: {
         holders: [

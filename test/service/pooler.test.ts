@@ -5,9 +5,12 @@ import path from 'node:path'
 import t, { type Test } from 'tap'
 import { freePort } from '../../src/embedded/port.ts'
 import { checkDatabase } from '../../src/db/pool.ts'
+import { readColumns } from '../../src/relay/columns.ts'
+import { withTable } from '../../src/relay/table.ts'
 import { testDb } from '../support/postgres.ts'
 import { without } from '../support/program.ts'
 import { folder, launch, plainNode, secret } from '../support/service.ts'
+import { withStrangeSettings } from '../support/strange-settings.ts'
 import { until } from '../support/until.ts'
 
 t.setTimeout(2_400_000)
@@ -95,19 +98,34 @@ t.test('pgbouncer between the relay and its producer', { skip }, async t => {
   t.match(stderr, /^A pooler answers .*Point --from to PostgreSQL itself/)
 })
 
-t.test('pgbouncer that drops them in silence', { skip }, async t => {
+t.test('pgbouncer before the database of an import', { skip }, async t => {
   const { url } = await testDb(t)
-  const through = await bouncer(
-    t,
-    url,
-    'ignore_startup_parameters = statement_timeout,enable_seqscan,jit,synchronous_commit'
+  await withStrangeSettings(url)
+  const through = await bouncer(t, url)
+  const columns = readColumns('taskNo=no,messageCode=no,messageBody=body,deliverStartTime=at')
+  const table = `(values ('a', '1', timestamptz '2026-03-04 05:06:07.089+00')) as v (no, body, at)`
+  const read: unknown[] = []
+  await withTable(
+    through,
+    { table, columns, where: undefined, order: undefined, batch: 10 },
+    async ({ batches }) => {
+      for await (const rows of batches) read.push(...rows)
+    },
+    new AbortController().signal
   )
+  t.match(read, [{ taskNo: 'a', deliverStartTime: '2026-03-04T05:06:07.089000Z' }], 'it reads as anywhere')
+})
+
+t.test('pgbouncer that drops them in silence', { skip }, async t => {
+  const { url, sql } = await testDb(t)
+  const sent = Object.keys(sql.options.connection).filter(name => name !== 'application_name')
+  const through = await bouncer(t, url, `ignore_startup_parameters = ${sent.join()}`)
   await t.rejects(
     checkDatabase(through),
-    /settings of our sessions do not reach PostgreSQL. Point DATABASE_URL/
+    /Settings of our sessions do not reach PostgreSQL: .*enable_seqscan.*\. Point DATABASE_URL/
   )
   t.match(
     doctor(through),
-    /^FIX {3}PostgreSQL +cannot be used: The settings of our sessions do not reach .*Point DATABASE_URL to PostgreSQL itself/m
+    /^FIX {3}PostgreSQL +cannot be used: Settings of our sessions do not reach .*Point DATABASE_URL to PostgreSQL itself/m
   )
 })

@@ -4,7 +4,6 @@ import { roles, type Config, type Role } from '../../service/config.ts'
 import { readConnections } from '../../db/pool.ts'
 import { commandLine } from '../../runtime/package.ts'
 import { counted } from '../arguments.ts'
-import { judgeForeign } from './foreign.ts'
 import { heldBack } from './holders.ts'
 import type { Facts, PostgresFacts } from './look.ts'
 import { fix, ok, warn, type Finding } from './finding.ts'
@@ -12,6 +11,7 @@ import { judgeOutbox } from './outbox.ts'
 import { judgePartitions } from './partitions.ts'
 import { judgeProcesses } from './processes.ts'
 import type { RedisFacts } from './redis.ts'
+import { judgeForeign, judgeTransactionTimeout } from './sessions.ts'
 import type { CheckedTarget } from './targets.ts'
 
 export interface Check {
@@ -122,6 +122,9 @@ export const checks: Check[] = [
       'as their owner: grant select, insert, update, delete on all tables in schema public to USER; grant usage on all sequences in schema public to USER;'
     )
   }),
+  ofPostgres('PostgreSQL transaction_timeout', ({ settings }) =>
+    judgeTransactionTimeout(settings.transaction_timeout)
+  ),
   ofPostgres('PostgreSQL schemas', ({ foreign }) => judgeForeign(foreign)),
   ofPostgres('Roles', ({ roles: alive }) => {
     if (alive.length === 0) return ok('no process runs now')

@@ -124,7 +124,7 @@ async function lookAtPostgres(url: string, { retentionDays }: Config): Promise<P
     const roundTripMs = performance.now() - startMs
     const settings = await sql<{ name: string; setting: string }[]>`
       select name, setting from pg_settings
-      where name in ('fsync', 'full_page_writes', 'synchronous_commit', 'autovacuum', 'max_connections')`
+      where name in ('fsync', 'full_page_writes', 'synchronous_commit', 'autovacuum', 'max_connections', 'transaction_timeout')`
     const [activity] = await sql<{ connections: number }[]>`
       select count(*)::int as connections from pg_stat_activity where backend_type = 'client backend'`
     const held = await lookAtHolders(sql)
