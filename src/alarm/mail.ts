@@ -1,5 +1,6 @@
 import { connect } from 'node:net'
 import { createTransport } from 'nodemailer'
+import { tlsName } from '../runtime/tls.ts'
 import type { Guard } from '../transport/egress/guard.ts'
 import { mailAddresses, queryOf, type ChannelConfig } from './channel-config.ts'
 import type { AlarmChannel, AlarmMessage } from './types.ts'
@@ -31,7 +32,7 @@ export function openMail(
     async send(message, signal) {
       if (signal.aborted) return { reason: 'shutdown' }
       const way = createTransport({
-        host,
+        host: tlsName(host),
         port: number,
         secure,
         ignoreTLS: isPlain,

@@ -22,6 +22,16 @@ const certificate = new Set([
 export const isCertificateError = (code: string): boolean =>
   certificate.has(code) || code.startsWith('CERT_') || code.startsWith('CRL_')
 
+/** The name of a host for SNI and certificates: without the dot that may end it (RFC 6066, section 3). */
+export const tlsName = (host: string): string => host.replace(/\.$/, '')
+
+/**
+ * The other side refuses the handshake, perhaps because it demands a certificate of the client. Under TLS 1.3 it says so when the
+ * handshake is complete on our side, and the request is written.
+ */
+export const isHandshakeAlert = (code: string): boolean =>
+  /_ALERT_(?:\w*CERTIFICATE\w*|UNKNOWN_CA|ACCESS_DENIED|HANDSHAKE_FAILURE)$/.test(code)
+
 /** The certificate, or the handshake. */
 export const isTlsError = (code: string): boolean =>
   isCertificateError(code) || code === 'EPROTO' || code.startsWith('ERR_SSL_') || code.startsWith('ERR_TLS_')

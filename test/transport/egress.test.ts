@@ -98,7 +98,7 @@ for (const name of everyTransport) {
     t.equal(good.taken, 0)
   })
 
-  t.test(`over ${name} a name with one allowed and one denied address is refused as a whole`, async t => {
+  t.test(`over ${name} of the addresses of a name only the allowed ones are connected to`, async t => {
     const trap = await scriptedServer(t)
     for (const answers of [
       ['127.0.0.2', '127.0.0.1'],
@@ -107,8 +107,19 @@ for (const name of everyTransport) {
       const { resolve } = await dns(t, [answers])
       const judged = guard({ allow: [`127.0.0.2:${trap.port}`], embedded: false, deny: [], resolve })
       const way = await wayTo(t, name, judged, `mixed.test:${trap.port}`)
-      t.match(await way.send(), { kind: 'failed', alarm: 'BLOCKED_TARGET' }, answers.join())
+      // Nobody listens on the allowed address. The other one would accept a connection.
+      t.match(await way.send(500), { kind: 'failed', alarm: undefined }, answers.join())
     }
+    t.equal(trap.taken, 0)
+  })
+
+  t.test(`over ${name} a name whose addresses are all denied is refused with each of them`, async t => {
+    const trap = await scriptedServer(t)
+    const { resolve } = await dns(t, [['127.0.0.1', '10.1.2.3']])
+    const judged = guard({ allow: ['10.9.0.0/16'], embedded: false, deny: [], resolve })
+    const way = await wayTo(t, name, judged, `denied.test:${trap.port}`)
+    const reason = `blocked_target: target denied.test (127.0.0.1) is a loopback address, (10.1.2.3) is in a private range; to allow it add 127.0.0.1:${trap.port},10.1.0.0/16 to EGRESS_ALLOW`
+    t.match(await way.send(), { kind: 'failed', alarm: 'BLOCKED_TARGET', reason })
     t.equal(trap.taken, 0)
   })
 }

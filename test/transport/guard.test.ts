@@ -1,4 +1,5 @@
 import { once } from 'node:events'
+import type { LookupAddress } from 'node:dns'
 import { createServer, type AddressInfo, isIP } from 'node:net'
 import t from 'tap'
 import { guard, type Guard, type GuardOptions, type Resolve } from '../../src/transport/egress/guard.ts'
@@ -165,6 +166,56 @@ t.test('a name that the operator listed may be private or local, but never the m
   t.equal(await lookedUp(listed('127.0.0.1'), 'warehouse', 8080), null)
   t.ok(await lookedUp(listed('169.254.169.254'), 'warehouse', 8080))
   t.equal(await lookedUp(listed('10.0.0.1'), 'WAREHOUSE', 8080), null, 'as a broker advertises its name')
+})
+
+t.test('behind DNS64 the IPv4 address inside an IPv6 address is judged by the rules of IPv4', async t => {
+  const rows: [address: string, allow: string[], expected: 'allowed' | 'denied'][] = [
+    ['64:ff9b::340:a0a', [], 'allowed'],
+    ['64:ff9b::3.64.10.10', [], 'allowed'],
+    ['::ffff:3.64.10.10', [], 'allowed'],
+    ['::ffff:340:a0a', [], 'allowed'],
+    ['64:ff9b::10.1.2.3', [], 'denied'],
+    ['64:ff9b::10.1.2.3', ['10.1.0.0/16'], 'allowed'],
+    ['64:ff9b::10.1.2.3', ['10.1.2.3:443'], 'allowed'],
+    ['64:ff9b::10.1.2.3', ['[64:ff9b::a01:203]:443'], 'allowed'],
+    ['64:ff9b::10.1.2.3', ['64:ff9b::a01:203'], 'allowed'],
+    ['64:ff9b::10.1.2.3', ['64:ff9b::/96', '::/0'], 'denied'],
+    ['64:ff9b::127.0.0.1', ['10.0.0.0/8', '0.0.0.0/0'], 'denied'],
+    ['64:ff9b::169.254.169.254', ['0.0.0.0/0', 'api.partner.com:443'], 'denied'],
+    ['::ffff:169.254.169.254', ['0.0.0.0/0', 'api.partner.com:443'], 'denied'],
+    // Where the IPv4 address is in these is not known, or they lead through somebody else's relay.
+    ['64:ff9b:1::340:a0a', ['::/0', 'api.partner.com:443'], 'denied'],
+    ['64:ff9b:1::340:a0a', ['[64:ff9b:1::340:a0a]:443'], 'allowed'],
+    ['::3.64.10.10', [], 'denied'],
+    ['::ffff:0:3.64.10.10', [], 'denied'],
+    ['2002:340:a0a::1', [], 'denied'],
+    ['2001:0:4136:e378:8000:63bf:3fff:fdd2', [], 'denied']
+  ]
+  for (const [address, allow, expected] of rows) {
+    const judged = strict({ allow, resolve: resolver([address]) })
+    const refused = judged.judge('api.partner.com', 443, address)
+    t.equal(refused ? 'denied' : 'allowed', expected, `${address} with ${allow.join()}`)
+    t.equal((await lookedUp(judged, 'api.partner.com', 443)) ? 'denied' : 'allowed', expected, address)
+  }
+  const own = strict({ allow: ['0.0.0.0/0'], deny: ['10.0.0.9:5432'] })
+  t.match(own.judge('db.example.com', 5432, '64:ff9b::a00:9')?.reason, /own endpoint/)
+})
+
+t.test('of the addresses of a name those that are allowed are used, and only those', async t => {
+  const given = (answers: string[], allow: string[] = []) =>
+    new Promise<unknown>(resolve =>
+      strict({ allow, resolve: resolver(answers) }).lookup(443)(
+        'api.partner.com',
+        { all: true },
+        (error, addresses) =>
+          resolve(error ? 'refused' : (addresses as LookupAddress[]).map(one => one.address))
+      )
+    )
+  t.same(await given(['3.64.10.10', '64:ff9b::340:a0a']), ['3.64.10.10', '64:ff9b::340:a0a'])
+  t.same(await given(['64:ff9b:1::340:a0a', '3.64.10.10'], ['api.partner.com:443']), ['3.64.10.10'])
+  t.same(await given(['10.0.0.1', '3.64.10.10', '169.254.169.254']), ['3.64.10.10'])
+  t.same(await given(['10.0.0.1', '3.64.10.10'], ['api.partner.com:443']), ['10.0.0.1', '3.64.10.10'])
+  t.same(await given(['10.0.0.1', '169.254.169.254']), 'refused')
 })
 
 t.test('our own API and stores are no targets, even where their network is allowed', async t => {

@@ -65,6 +65,43 @@ t.test('D6 a bad certificate fails, calls a person, and not a byte of the reques
   }
 })
 
+t.test('a name that ends in a dot is sent and checked without it, and Host has it', async t => {
+  const asked: (string | undefined)[] = []
+  const server = await tlsServer(t, {
+    cert: certs.good,
+    SNICallback: (name, done) => {
+      asked.push(name)
+      done(null)
+    }
+  })
+  const outcome = await open(t, certs.ca).send({ url: `https://localhost.:${server.port}/` }, sendContext())
+  t.match(outcome, { kind: 'delivered' })
+  t.strictSame(asked, ['localhost'])
+  t.match(server.requests[0], `host: localhost.:${server.port}`)
+})
+
+t.test('a server that demands a certificate of the client is reported as that', async t => {
+  for (const maxVersion of ['TLSv1.2', 'TLSv1.3'] as const) {
+    const server = await tlsServer(t, {
+      cert: certs.good,
+      ca: certs.ca,
+      requestCert: true,
+      rejectUnauthorized: true,
+      maxVersion
+    })
+    const http = open(t, certs.ca)
+    for (const pipelining of [1, 8]) {
+      const context = { ...sendContext(), limit: { concurrency: 8, pipelining } }
+      const sends = Array.from({ length: 5 }, () =>
+        http.send({ url: `https://localhost:${server.port}/`, body: 'x' }, context)
+      )
+      const reason = /^tls: ERR_SSL_.*_ALERT_(?:CERTIFICATE_REQUIRED|HANDSHAKE_FAILURE)$/
+      for (const outcome of await Promise.all(sends))
+        t.match(outcome, { kind: 'failed', reason, address: /^127/ }, `${maxVersion}, ${pipelining} at once`)
+    }
+  }
+})
+
 t.test('TLS 1.1 is too old', async t => {
   const server = await tlsServer(t, {
     cert: certs.good,

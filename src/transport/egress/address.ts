@@ -120,11 +120,25 @@ function toRow([cidr, what]: [string, string], isHard: boolean): Row {
   return { network, hard: isHard, what, prefix: Math.max(narrowest, network[1]) }
 }
 
-/** Parses an address from the resolver, the socket or a normalised URL; undefined for a name. */
+/**
+ * Where an IPv6 address leads to the IPv4 address in its last 32 bits, and nowhere else: mapped addresses, and those that DNS64
+ * makes (RFC 6052, section 2.1). In the local-use prefix of NAT64 (RFC 8215) each network chooses where the IPv4 address is.
+ */
+const ipv4AtTheEnd = ['::ffff:0:0/96', '64:ff9b::/96'].map(cidr => ipaddr.parseCIDR(cidr))
+
+/**
+ * Parses an address from the resolver, the socket or a normalised URL; undefined for a name. An IPv6 address that stands for an
+ * IPv4 address is returned as that one, so that the rules of IPv4 judge it.
+ */
 export function addressOf(host: string): Address | undefined {
-  const text = host.startsWith('[') ? host.slice(1, -1) : host
+  // ipaddr.js takes the deprecated ::1.2.3.4 for ::ffff:1.2.3.4.
+  const text = (host.startsWith('[') ? host.slice(1, -1) : host).replace(/^::(?=\d+\.)/, '0::')
   if (ipaddr.IPv4.isValidFourPartDecimal(text)) return ipaddr.IPv4.parse(text)
-  return ipaddr.IPv6.isValid(text) ? ipaddr.IPv6.parse(text) : undefined
+  if (!ipaddr.IPv6.isValid(text)) return undefined
+  const address = ipaddr.IPv6.parse(text)
+  return ipv4AtTheEnd.some(network => inside(address, network))
+    ? new ipaddr.IPv4(address.toByteArray().slice(12))
+    : address
 }
 
 export function networkOf(cidr: string): Network | undefined {

@@ -88,21 +88,24 @@ export function allowList(entries: string[]): AllowList {
         )
       }
     } else if (endpoint) {
-      exact.add(`${endpoint.host} ${endpoint.port}`)
+      exact.add(`${normal(endpoint.host)} ${endpoint.port}`)
     } else {
       throw new TypeError(
         `EGRESS_ALLOW: "${entry}" is neither a network (10.2.0.0/16) nor a host and port (warehouse:8080)`
       )
     }
   }
-  return { networks, warnings, has: (host, port) => exact.has(`${host} ${port}`) }
+  return { networks, warnings, has: (host, port) => exact.has(`${normal(host)} ${port}`) }
 }
+
+/** One spelling for each address. */
+const normal = (host: string): string => addressOf(host)?.toString() ?? host
 
 /** A network. A single address counts as a network of one address. */
 function asNetwork(entry: string): Network | undefined {
   if (entry.includes('/')) return networkOf(entry)
   const address = addressOf(entry)
-  return address && networkOf(`${entry}/${address.kind() === 'ipv4' ? 32 : 128}`)
+  return address && [address, address.kind() === 'ipv4' ? 32 : 128]
 }
 
 /** Parses `host:port` or `[v6]:port`. The host is normalised like the host of a URL. */

@@ -15,7 +15,7 @@ import {
 } from './address.ts'
 import { allowList, ownEndpoints } from './allow-list.ts'
 
-// Decides which targets we may connect to. It judges the addresses of a name, not only the name, and again the address of the open socket.
+// Decides which targets we may connect to. It judges each address of a name, not only the name, and again the address of the open socket.
 
 export type Resolve = (host: string) => Promise<LookupAddress[]>
 
@@ -38,7 +38,7 @@ export interface Guard {
   judge(host: string, port: number, ip: string): Failed | undefined
   /** Must be awaited before connecting to a literal address, because `lookup` is not called for it. */
   ready(port: number): Promise<void>
-  /** For net.connect: returns only checked addresses, and fails if any address of the name is denied. */
+  /** For net.connect: returns only the allowed addresses of a name, and fails if all are denied. */
   lookup(port: number): LookupFunction
 }
 
@@ -60,11 +60,15 @@ export function guard(options: GuardOptions): Guard {
   const fix = (entry: string): string =>
     options.allow?.length ? `add ${entry} to EGRESS_ALLOW` : `set EGRESS_ALLOW=${entry}`
 
-  function judge(host: string, port: number, ip: string): Failed | undefined {
+  /** Why one address of a host is denied, and the entry of EGRESS_ALLOW that would allow it, if there can be one. */
+  function deniedBecause(
+    host: string,
+    port: number,
+    ip: string
+  ): { what: string; entry?: string } | undefined {
     const address = addressOf(ip)
-    const at = host === ip ? host : `${host} (${ip})`
-    if (!address) return blocked(`target ${at} has an address that cannot be read`)
-    if (own.has(port, address)) return blocked(`target ${at}:${port} is this service's own endpoint`)
+    if (!address) return { what: 'has an address that cannot be read' }
+    if (own.has(port, address)) return { what: `at port ${port} is this service's own endpoint` }
     const why = denied(address)
     if (!why || allow.has(ip, port)) return undefined
     if (byDefault && (isLoopback(address) || isRfc1918(address))) return undefined
@@ -72,7 +76,22 @@ export function guard(options: GuardOptions): Guard {
     if (allow.has(host, port) && (!why.hard || isLoopback(address))) return undefined
     if (!why.hard && allow.networks.some(network => inside(address, network))) return undefined
     const entry = why.hard ? `${bracketed(ip)}:${port}` : networkAround(address, why.prefix)
-    return blocked(`target ${at} is ${why.what}; to allow it ${fix(entry)}`)
+    return { what: `is ${why.what}`, entry }
+  }
+
+  /** The refusal of a host, with the reason for each of these addresses. Undefined for an address that is allowed. */
+  function judge(name: string, port: number, ...ips: string[]): Failed | undefined {
+    const host = bare(name)
+    const reasons: string[] = []
+    const entries = new Set<string>()
+    for (const ip of ips) {
+      const why = deniedBecause(host, port, ip)
+      if (!why) return undefined
+      reasons.push(`${host === ip ? '' : `(${ip}) `}${why.what}`)
+      if (why.entry !== undefined) entries.add(why.entry)
+    }
+    const advice = entries.size > 0 ? `; to allow it ${fix([...entries].join())}` : ''
+    return blocked(`target ${host} ${reasons.join(', ')}${advice}`)
   }
 
   function judgeOrigin(url: URL): Failed | null {
@@ -92,19 +111,24 @@ export function guard(options: GuardOptions): Guard {
     return blocked(`target ${host} is ${problem.what}; to allow it ${fix(`${host}:${port}`)}`)
   }
 
-  /** The addresses of a name. Rejects if any of them is denied. */
+  /**
+   * The allowed addresses of a name. Rejects if all are denied. A denied one is left out and never connected to: behind DNS64 a
+   * name has an address of each kind, and only one of them may be usable.
+   */
   async function checked(
-    host: string,
+    name: string,
     port: number,
     family: unknown
   ): Promise<[LookupAddress, ...LookupAddress[]]> {
     await own.ready(port)
-    const addresses = await resolve(host)
-    for (const each of addresses) {
-      const refused = judge(host, port, each.address)
+    // With the dot that may end it: the dot keeps the resolver from trying its search list.
+    const addresses = await resolve(name.toLowerCase())
+    const allowed = addresses.filter(each => !judge(name, port, each.address))
+    if (allowed.length === 0 && addresses.length > 0) {
+      const refused = judge(name, port, ...addresses.map(each => each.address))
       if (refused) throw new Failure(refused)
     }
-    const [first, ...others] = addresses.filter(
+    const [first, ...others] = allowed.filter(
       each => (family !== 4 && family !== 6) || each.family === family
     )
     if (!first) throw unresolved('no address')
@@ -141,7 +165,7 @@ export function guard(options: GuardOptions): Guard {
     },
 
     lookup: port => (hostname, wanted, tell) => {
-      checked(bare(hostname), port, wanted.family).then(
+      checked(hostname, port, wanted.family).then(
         addresses => {
           if (wanted.all) tell(null, addresses)
           else tell(null, addresses[0].address, addresses[0].family)

@@ -12,15 +12,13 @@ import {
   retryAfter
 } from './answer.ts'
 import type { Due } from '../deadlines.ts'
-import { failed, Failure, failureOf } from '../failure.ts'
+import { failed, failure, failureOf, type Failed } from '../failure.ts'
 import type { Awaiting, PipelinedConnection } from './pipeline.ts'
 import type { Carried } from './pools.ts'
 import type { Accepted, SendContext } from '../types.ts'
 
 const headerLimit = 16_384
 const informationalLimit = 10
-
-const closed = { kind: 'failed', reason: 'connection_closed' } as const
 
 export interface ExchangeLimits {
   /** Time for the body, after the headers. */
@@ -41,7 +39,7 @@ export class Exchange implements Carried, Due, Awaiting {
   #end: ((outcome: Outcome) => void) | undefined
   #abort: ((error?: Error) => void) | undefined
   #isRepeated = false
-  #lost: Outcome | undefined
+  #lost: Failed | undefined
   #informational = 0
   #status = 0
   #headers: RawHeaders = []
@@ -74,15 +72,15 @@ export class Exchange implements Carried, Due, Awaiting {
    * it. A throw refuses the write, and the connection stays usable for other requests.
    */
   onConnect(abort: (error?: Error) => void): void {
-    if (!this.#end || this.#lost || this.#isRepeated) throw new Failure(closed)
+    if (!this.#end || this.#lost || this.#isRepeated) throw failure('connection_closed')
     this.#isRepeated = this.#abort !== undefined
     this.#abort = abort
     this.connection?.written(this)
   }
 
   /** undici connects again before it reports the loss. The result of that connect is not the outcome of this request. */
-  lost(address: string | undefined): void {
-    this.#lost = address === undefined ? closed : { ...closed, address }
+  lost(failure: Failed): void {
+    this.#lost = failure
   }
 
   get isWanted(): boolean {
@@ -133,10 +131,10 @@ export class Exchange implements Carried, Due, Awaiting {
 
   onError(error: Error): void {
     if (!this.#end) return
-    const failure = failureOf(error)
-    if (this.#status) this.#settle(failure.reason)
+    const outcome = this.connection?.refusal ?? failureOf(error)
+    if (this.#status) this.#settle(outcome.reason)
     else if (this.#lost) this.#fail(this.#lost)
-    else this.#fail(this.connection?.address ? { ...failure, address: this.connection.address } : failure)
+    else this.#fail(this.connection?.address ? { ...outcome, address: this.connection.address } : outcome)
   }
 
   /** The headers are complete. `broken`: the reason why the body is cut short. */

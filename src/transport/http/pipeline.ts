@@ -1,4 +1,6 @@
 import type { Socket } from 'node:net'
+import { isHandshakeAlert } from '../../runtime/tls.ts'
+import { failed, failureOf, type Failed } from '../failure.ts'
 
 /** A request that is written to a connection and has no complete answer yet. */
 export interface Awaiting {
@@ -6,8 +8,8 @@ export interface Awaiting {
   readonly isWanted: boolean
   /** More bytes were read for it than an answer may have. */
   flooded(): void
-  /** Its connection to this address is lost. The server may have read the request. */
-  lost(address: string | undefined): void
+  /** Its connection is lost. The server may have read the request. */
+  lost(failure: Failed): void
   /** Ends the connection. */
   cut(): void
 }
@@ -28,6 +30,7 @@ export class PipelinedConnection {
   #read = 0
   #began = 0
   #isClosing = false
+  #refusal: Failed | undefined
   #socket: Socket | undefined
   #isHeld = false
 
@@ -41,6 +44,11 @@ export class PipelinedConnection {
     this.#socket = socket
     this.#read = this.#began = 0
     this.#isClosing = false
+    this.#refusal = undefined
+    socket.on('error', (error: NodeJS.ErrnoException) => {
+      // undici reports only the last error of a socket: that the other side closed it.
+      if (isHandshakeAlert(error.code ?? '')) this.#refusal ??= failureOf(error)
+    })
     socket.once('close', () => this.#closed())
   }
 
@@ -52,11 +60,17 @@ export class PipelinedConnection {
     const left = this.#awaiting
     this.#awaiting = []
     if (this.#isClosing) return
-    const { address } = this
+    const failure: Failed = this.#refusal ?? failed('connection_closed')
+    const lost = this.address === undefined ? failure : { ...failure, address: this.address }
     // One tick later, undici has reported the error of the first request. It reports none if a complete answer ended it (HTTP/1.0, say).
     process.nextTick(() => {
-      for (const each of left) each.lost(address)
+      for (const each of left) each.lost(lost)
     })
+  }
+
+  /** The server has refused the TLS handshake of its socket, and read no request of it. */
+  get refusal(): Failed | undefined {
+    return this.#refusal
   }
 
   /** Called before a write. All writes of one turn of the event loop leave in one system call: 8 % more tasks a second. */

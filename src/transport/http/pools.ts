@@ -2,6 +2,7 @@ import { buildConnector, Client, Pool, type Dispatcher } from 'undici'
 import { isIP, type Socket } from 'node:net'
 import type { Guard } from '../egress/guard.ts'
 import { Failure } from '../failure.ts'
+import { tlsName } from '../../runtime/tls.ts'
 import { PipelinedConnection } from './pipeline.ts'
 import type { SendContext } from '../types.ts'
 
@@ -193,6 +194,8 @@ function guarded(
 ): buildConnector.connector {
   return (options, callback) => {
     const host = options.hostname
+    // By default undici takes the name of the Host header, with the dot that may end it.
+    const named = isIP(host) ? options : { ...options, servername: tlsName(host) }
 
     function start(): void {
       const refused = isIP(host) ? guard.judge(host, port, host) : undefined
@@ -201,7 +204,7 @@ function guarded(
         return
       }
       // `connect` returns the socket, which its types hide.
-      const socket = connect(options, (...made: Parameters<buildConnector.Callback>) => {
+      const socket = connect(named, (...made: Parameters<buildConnector.Callback>) => {
         if (made[1]) watch(made[1], connection)
         callback(...made)
       }) as unknown as Socket

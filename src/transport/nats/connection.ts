@@ -11,6 +11,7 @@ import { at, type Broker } from '../broker.ts'
 import { failed, Failure, failureOf } from '../failure.ts'
 import type { Guard } from '../egress/guard.ts'
 import { link, type Link } from '../connection.ts'
+import { tlsName } from '../../runtime/tls.ts'
 import { ownDial, type Dial } from './dial.ts'
 
 const pingEveryMs = 10_000
@@ -26,7 +27,7 @@ export function natsLink(
 ): Link<NatsConnection> {
   return link(broker, deps, async (place, signal) => {
     // The client passes this to node:tls, although its types do not show it.
-    const tls: TlsOptions & { servername: string } = { servername: place.host }
+    const tls: TlsOptions & { servername: string } = { servername: tlsName(place.host) }
     const givenUp = new AbortController()
     const dialing: { dialing: Dial } = { dialing: { signal: givenUp.signal, messageMost } }
     const giveUp = () => givenUp.abort()

@@ -4,6 +4,7 @@ import { at, allowedAddress, type Broker } from '../broker.ts'
 import { untilAborted } from '../../runtime/with-timeout.ts'
 import { failed, Failure, failure, type Failed, failureOf } from '../failure.ts'
 import type { Guard } from '../egress/guard.ts'
+import { tlsName } from '../../runtime/tls.ts'
 import { bounded, type MayCome } from './bounded.ts'
 
 export interface Dialed {
@@ -58,7 +59,7 @@ async function connect(
       username: broker.username ?? 'guest',
       password: broker.password ?? 'guest',
       vhost: broker.path || '/',
-      tls: broker.tls && (isIP(host) ? {} : { servername: host }),
+      tls: broker.tls && (isIP(host) ? {} : { servername: tlsName(host) }),
       connectionTimeout: connectMs,
       heartbeat,
       noDelay: true,

@@ -5,6 +5,7 @@ import type { Live, Open } from '../connection.ts'
 import { failed, Failure, failureOf } from '../failure.ts'
 import { withinLimits, type ReplyLimits } from '../redis-replies.ts'
 import { defined } from '../../domain/optional-members.ts'
+import { tlsName } from '../../runtime/tls.ts'
 
 export interface RedisConnection {
   redis: Redis
@@ -27,7 +28,7 @@ export const opener =
       host: place.address,
       port: place.port,
       ...defined({ username: broker.username, password: broker.password, socketTimeout: silentMs }),
-      ...(broker.tls ? { tls: { servername: place.host } } : {}),
+      ...(broker.tls ? { tls: { servername: tlsName(place.host) } } : {}),
       db: Number(broker.path || 0),
       lazyConnect: true,
       connectTimeout: 5_000,

@@ -5,6 +5,7 @@ import { isIP, isIPv6 } from 'node:net'
 import grpc from 'rocketmq-client-nodejs/proto/apache/rocketmq/v2/service_grpc_pb.js'
 import { at, allowedAddress, type Broker } from '../broker.ts'
 import type { Guard } from '../egress/guard.ts'
+import { tlsName } from '../../runtime/tls.ts'
 import { boundProtobuf } from './protobuf.ts'
 import { notConnected } from './status.ts'
 
@@ -65,7 +66,7 @@ async function proxyAt(guard: Guard, broker: Broker, place: ProxyAddress, most: 
     broker.tls ? credentials.createSsl() : credentials.createInsecure(),
     {
       'grpc.default_authority': at(place),
-      ...(isIP(place.host) ? {} : { 'grpc.ssl_target_name_override': place.host }),
+      ...(isIP(place.host) ? {} : { 'grpc.ssl_target_name_override': tlsName(place.host) }),
       // An HTTP proxy from the environment would bypass the guard.
       'grpc.enable_http_proxy': 0,
       'grpc.enable_retries': 0,
