@@ -37,11 +37,11 @@ const english = sidebar(
 const chinese = sidebar(
   'docs/zh/',
   [
-    ['开始', ['getting-started', 'handlers', 'order', 'exactly-once', 'terms']],
+    ['开始', ['getting-started', 'handlers', 'order', 'exactly-once', 'examples', 'terms']],
     ['生产者', ['producers', 'moving-in', 'dtm']],
     ['接收方', ['receivers', 'transports']],
     ['运维', ['operations', 'config', 'dashboard', 'alarms', 'observability', 'reconcile', 'states']],
-    ['承诺', ['promise', 'performance']]
+    ['承诺', ['promise', 'chaos', 'security', 'performance', 'architecture', 'contributing']]
   ],
   '更多'
 )

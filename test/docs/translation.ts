@@ -8,9 +8,15 @@ export interface Languages {
   chinese: ReadonlyMap<string, Page>
 }
 
-/** `README.zh-CN.md` → `README.md`, `docs/zh/order.md` → `docs/order.md`. */
+const outsideDocs: Readonly<Record<string, string>> = {
+  'docs/zh/contributing.md': 'CONTRIBUTING.md',
+  'docs/zh/examples.md': 'examples/README.md',
+  'docs/zh/security.md': 'SECURITY.md'
+}
+
+/** `README.zh-CN.md` → `README.md`, `docs/zh/order.md` → `docs/order.md`, `docs/zh/security.md` → `SECURITY.md`. */
 export const englishOf = (file: string): string =>
-  file === 'README.zh-CN.md' ? 'README.md' : file.replace(/^docs\/zh\//, 'docs/')
+  outsideDocs[file] ?? file.replace(/\.zh-CN\.md$/, '.md').replace(/^docs\/zh\//, 'docs/')
 
 const isChinese = (file: string): boolean => englishOf(file) !== file
 const hasHan = (text: string): boolean => /\p{Script=Han}/u.test(text)
@@ -161,7 +167,7 @@ function linksOf({ file, text }: Page, { english, chinese }: Languages): string[
     const [target = '', anchor] = (link ?? image ?? address ?? '').replace(/-zh\.png$/, '-en.png').split('#')
     if (/^[a-z]+:/.test(target)) return target
     const led = target === '' ? file : path.join(path.dirname(file), target)
-    const home = english.has(englishOf(led)) ? englishOf(led) : led
+    const home = englishOf(led)
     const page = isChinese(led) ? chinese.get(home) : english.get(led)
     const place = anchor === undefined ? '' : `#${[...(page?.anchors ?? [])].indexOf(anchor)}`
     const missed =
