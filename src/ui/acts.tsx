@@ -12,12 +12,15 @@ export function Act({
   children,
   run,
   kind = '',
-  label
+  label,
+  expanded
 }: {
   children: ComponentChildren
   run: () => Promise<unknown> | void
   kind?: 'main' | 'danger' | ''
   label?: string
+  /** Whether what it opens is open. */
+  expanded?: boolean
 }) {
   const [busy, setBusy] = useState(false)
   const work = async (): Promise<void> => {
@@ -36,6 +39,7 @@ export function Act({
       class={kind}
       aria-disabled={busy}
       {...(label === undefined ? {} : { 'aria-label': label })}
+      {...(expanded === undefined ? {} : { 'aria-expanded': expanded })}
       onClick={event => {
         event.stopPropagation()
         void work()

@@ -283,3 +283,13 @@ export function Choice<Value extends string>({
     </div>
   )
 }
+
+/** A row of a list of names and values, `<dl class="pairs">`. */
+export function Pair({ name, value }: { name: string; value: ComponentChildren }) {
+  return (
+    <div>
+      <dt>{name}</dt>
+      <dd>{value}</dd>
+    </div>
+  )
+}

@@ -3,6 +3,25 @@ import type { Counter } from '../domain/counts.ts'
 import type { WaitingFor } from '../domain/waiting-for.ts'
 import type { Count } from './counts.ts'
 
+/** What an attempt has sent. Also what would be sent now. */
+export interface SentRequest {
+  handlerVersion: string
+  transport?: string
+  method?: string
+  target?: string
+  headerNames?: string[]
+  bytes?: number
+  sha256?: string
+  /** It was made again from the stored task. */
+  computed?: true
+  unknown?: string
+}
+export interface RequestNow extends Omit<SentRequest, 'headerNames'> {
+  headers: [string, string][]
+  body?: string
+  truncated?: true
+  error?: string
+}
 export interface Attempt {
   attempt: number
   outcome: string
@@ -12,6 +31,7 @@ export interface Attempt {
   headers?: [string, string][]
   address?: string
   warning?: string
+  request?: SentRequest
   ms: number
   node: string
   startedAt: string

@@ -273,6 +273,31 @@ t.test('what an operator does with single tasks, groups and downstreams', async 
     await page.locator('pre', { hasText: '"more": 1.10' }).last().waitFor()
   })
 
+  await t.test('the page of a task tells what each attempt sent, and what would be sent now', async t => {
+    const now = button('What would be sent now: plain')
+    await goTo('task?no=alarmed-1')
+    const [failed, again] = [1, 2].map(n => page.locator('.timeline li', { hasText: `plain Attempt ${n}` }))
+    for (const line of [failed!, again!]) {
+      if ((await line.locator('details').first().getAttribute('open')) === null)
+        await line.locator('summary').first().click()
+      await line.locator('h3', { hasText: /^Sent$/ }).waitFor()
+      await line.locator('dd', { hasText: 'POST http://127.0.0.1' }).waitFor()
+      await line.locator('dd summary', { hasText: /^[0-9a-f]{12}…$/ }).click()
+      await line.locator('dd code', { hasText: /^[0-9a-f]{64}$/ }).waitFor()
+    }
+    t.equal(await now.getAttribute('aria-expanded'), 'false')
+    await now.focus()
+    await page.keyboard.press('Enter')
+    await page.locator('.card pre', { hasText: 'webhook-signature: [masked]' }).waitFor()
+    t.match(await page.locator('.card pre').innerText(), /\n\n\{"n":1\}$/)
+    t.equal(await now.getAttribute('aria-expanded'), 'true')
+    await page.keyboard.press('Enter')
+    await page.locator('.card pre').waitFor({ state: 'detached' })
+    await goTo('task?no=alarmed-1-2')
+    await page.locator('.timeline summary', { hasText: 'plain Attempt 1' }).click()
+    await page.locator('h3', { hasText: 'Sent, computed again from the task' }).waitFor()
+  })
+
   await t.test('the page of a task whose receipt never came says so of its last attempt', async t => {
     downstream.mend()
     await task('silent-1', { messageCode: 'test.receipt', retryTimes: 1 })

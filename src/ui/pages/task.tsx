@@ -11,6 +11,7 @@ import { withFilter } from '../search.ts'
 import { language, may, now, param, session, texts } from '../state.ts'
 import { EditAsNew } from './edit.tsx'
 import { Prepared } from './prepared.tsx'
+import { SentNow } from './sent.tsx'
 import { askSettle, TaskActs } from './task-actions.tsx'
 import { Timeline } from './timeline.tsx'
 
@@ -206,6 +207,7 @@ function DeliveryCard({ task, of, reload }: { task: Task; of: Delivery; reload: 
           {texts.value.status['HANDLED']} <Time at={of.handledAt} />
         </p>
       )}
+      {may('tasks:read') ? <SentNow path={path} downstream={of.downstream} /> : null}
     </section>
   )
 }

@@ -1,9 +1,10 @@
 import { prettyJson } from '../pretty-json.ts'
 import { Act, copy } from '../acts.tsx'
 import { query } from '../api.ts'
-import { Link, ms, Time } from '../parts.tsx'
+import { Link, ms, Pair, Time } from '../parts.tsx'
 import type { Alarm, Attempt, AuditRow, Receipt, Task } from '../shapes.ts'
 import { texts } from '../state.ts'
+import { Sent } from './sent.tsx'
 
 type Event =
   | { at: string; kind: 'accepted'; by: string | undefined }
@@ -153,6 +154,7 @@ function AttemptLine({ downstream, of, isLast }: { downstream: string; of: Attem
         <Pair name={words.node} value={of.node} />
         {of.warning === undefined ? null : <Pair name="⚠" value={of.warning} />}
       </dl>
+      {of.request === undefined ? null : <Sent of={of.request} />}
       {of.answer === undefined ? null : (
         <>
           <h3>{words.answer}</h3>
@@ -167,14 +169,5 @@ function AttemptLine({ downstream, of, isLast }: { downstream: string; of: Attem
         </>
       )}
     </details>
-  )
-}
-
-function Pair({ name, value }: { name: string; value: string }) {
-  return (
-    <div>
-      <dt>{name}</dt>
-      <dd>{value}</dd>
-    </div>
   )
 }

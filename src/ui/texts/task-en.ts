@@ -51,6 +51,18 @@ export const enTask = {
     changedNothing: 'changed nothing',
     answer: 'Answer',
     headers: 'Headers of the answer',
+    sent: 'Sent',
+    sentComputed: 'Sent, computed again from the task',
+    sentHeaders: 'Headers',
+    sentNow: 'What would be sent now',
+    sentUnknown: 'Not known',
+    sentWhy: {
+      handler_changed: 'the handler has changed since',
+      no_handler: 'no handler sends to it now',
+      request_failed: 'the request of the handler fails now'
+    } as Record<string, string>,
+    bodyBytes: 'Bytes',
+    handlerVersion: 'Handler version',
     address: 'Address',
     node: 'Node',
     after: 'Comes after',

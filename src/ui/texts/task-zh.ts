@@ -52,6 +52,18 @@ export const zhTask: typeof enTask = {
     changedNothing: '未改变状态',
     answer: '响应',
     headers: '响应头',
+    sent: '已发送的请求',
+    sentComputed: '已发送的请求（由任务重新算出）',
+    sentHeaders: '请求头',
+    sentNow: '现在会发送什么',
+    sentUnknown: '无法得知',
+    sentWhy: {
+      handler_changed: '处理器此后有改动',
+      no_handler: '现在没有处理器发往这个下游',
+      request_failed: '处理器的 request 现在出错'
+    } as Record<string, string>,
+    bodyBytes: '字节数',
+    handlerVersion: '处理器版本',
     address: '地址',
     node: '节点',
     after: '前置任务',
