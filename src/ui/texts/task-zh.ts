@@ -61,7 +61,7 @@ export const zhTask: typeof enTask = {
       handler_changed: '处理器此后有改动',
       no_handler: '现在没有处理器发往这个下游',
       request_failed: '处理器的 request 现在出错'
-    } as Record<string, string>,
+    },
     bodyBytes: '字节数',
     handlerVersion: '处理器版本',
     address: '地址',
