@@ -14,11 +14,14 @@ import { migrate, pendingMigrations, unknownMigrations } from './db/migrate.ts'
 import { checkDatabase, DatabaseError } from './db/pool.ts'
 import { armFailpoints } from './runtime/failpoint.ts'
 import { signingSecret } from './domain/tokens.ts'
+import { logSerializers } from './runtime/logged-error.ts'
 import type { Logger } from './runtime/logger.ts'
 import { commandLine, version } from './runtime/package.ts'
 import { onStop } from './runtime/stop.ts'
 import { buildService, type Service } from './service/build.ts'
 import { setupFacts } from './service/presence.ts'
+import { messageOf } from './runtime/errors.ts'
+import { codeOf } from './runtime/text-of.ts'
 
 /** A stop that takes this much longer than its limit hangs. */
 const graceMs = 20_000
@@ -162,9 +165,10 @@ async function withPort(config: Config): Promise<Config> {
 
 /** Other errors contain the address: cli/explain. An unknown HOST would be taken for the host of the database. */
 function listenError(err: unknown, { host }: Config): unknown {
-  const { code = '', message } = err as NodeJS.ErrnoException
-  return /^(ENOTFOUND|EAI_)/.test(code)
-    ? new SettingError(`HOST ${host} cannot be resolved (${message}): set it to an address of this machine`)
+  return /^(ENOTFOUND|EAI_)/.test(codeOf(err) ?? '')
+    ? new SettingError(
+        `HOST ${host} cannot be resolved (${messageOf(err)}): set it to an address of this machine`
+      )
     : err
 }
 
@@ -175,7 +179,7 @@ function loopbackOf(host: string): string {
 
 /** JSON in a pipe, short lines on a terminal. */
 async function openLog({ logLevel }: Config): Promise<pino.Logger & Logger> {
-  const options = { level: logLevel, base: null }
+  const options = { level: logLevel, base: null, serializers: logSerializers }
   if (!process.stdout.isTTY) return pino(options)
   // A terminal that was closed fails each write. That must not keep the stop from ending.
   process.stdout.on('error', () => {})

@@ -123,7 +123,12 @@ export function hasCode(err: unknown, codes: readonly (string | number)[]): bool
       look((one as Record<string, unknown>)[name], depth + 1)
     )
   }
-  return look(err, 0)
+  try {
+    return look(err, 0)
+  } catch {
+    // A work may throw what cannot be read.
+    return false
+  }
 }
 
 /**

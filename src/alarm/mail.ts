@@ -5,6 +5,7 @@ import type { Guard } from '../transport/egress/guard.ts'
 import { mailAddresses, queryOf, type ChannelConfig } from './channel-config.ts'
 import type { AlarmChannel, AlarmMessage } from './types.ts'
 import { groupOf, textOf, titleOf } from './message.ts'
+import { codeOf, isError, textOf as wordOf } from '../runtime/text-of.ts'
 
 export interface MailDeps {
   guard: Guard
@@ -84,7 +85,7 @@ export function openMail(
 }
 
 function reasonOf(err: unknown): string {
-  if (!(err instanceof Error)) return 'failed'
-  const code = 'code' in err && typeof err.code === 'string' ? `${err.code}: ` : ''
-  return `smtp: ${code}${err.message.slice(0, 200)}`
+  if (!isError(err)) return 'failed'
+  const code = codeOf(err)
+  return `smtp: ${code === undefined ? '' : `${code}: `}${wordOf(err)}`
 }

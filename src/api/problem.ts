@@ -23,6 +23,7 @@ import {
 import { JsonProblem } from '../json/reader.ts'
 import { nearest } from '../runtime/nearest.ts'
 import { inChinese, wantsChinese } from './chinese-problems.ts'
+import { isError } from '../runtime/text-of.ts'
 
 /** Turns every error of a request into a problem. */
 export function problemOf(error: unknown): Problem {
@@ -40,8 +41,9 @@ export function problemOf(error: unknown): Problem {
   if (isCollision(error))
     return problemOf(new Unavailable('another call changes the same rows: send it again'))
   if (isInfrastructure(error)) return problemOf(new Unavailable())
-  const { code, statusCode } =
-    error instanceof Error ? (error as Error & { code?: unknown; statusCode?: unknown }) : {}
+  const { code, statusCode } = isError(error)
+    ? (error as Error & { code?: unknown; statusCode?: unknown })
+    : {}
   const known = typeof code === 'string' ? fastifyCodes[code] : undefined
   if (known) return new Problem(known)
   // Other errors below 500 come from the framework, for a broken or malformed request.

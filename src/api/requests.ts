@@ -25,7 +25,7 @@ export const timeText = (read: (text: string) => string) =>
     .string()
     .refine(text => instant(read(text)) !== null, {
       error: ({ input }) =>
-        Number.isNaN(msOf(read(String(input))))
+        Number.isNaN(msOf(read(input as string)))
           ? 'must be an RFC 3339 time with its zone, like 2026-11-20T10:00:00Z'
           : 'must be in 1970 to 9999'
     })

@@ -6,6 +6,7 @@ import { findArchived, type Found } from '../service/archive.ts'
 import { environment, readConfig, type Config } from '../service/config.ts'
 import { printable, readArguments, readVerb, refuseSurplus, UsageError } from './arguments.ts'
 import { who, withDatabase } from './database.ts'
+import { codeOf, isError } from '../runtime/text-of.ts'
 
 export const help = `${commandLine('archive find TASKNO')} [--day 2026-10-24] [--json]
 ${commandLine('archive restore TASKNO')} [--day 2026-10-24] [--id ID]
@@ -48,7 +49,7 @@ async function look({ archiveDir }: Config, taskNo: string, day: string | undefi
   const onTorn = (file: string): void =>
     console.error(`${file} is cut off at its end, by a kill or by a copy. The tasks before that were read.`)
   const found = await findArchived(archiveDir, taskNo, { day, onTorn }).catch((err: unknown) => {
-    if (err instanceof Error && 'code' in err && ['ENOENT', 'EACCES', 'ENOTDIR'].includes(String(err.code)))
+    if (isError(err) && ['ENOENT', 'EACCES', 'ENOTDIR'].includes(codeOf(err) ?? ''))
       throw new UsageError(`The archive cannot be read: ${err.message}`)
     throw err
   })

@@ -3,13 +3,14 @@ import { parseArgs, type ParseArgsConfig } from 'node:util'
 import { messageOf } from '../runtime/errors.ts'
 import { nearest } from '../runtime/nearest.ts'
 import { readTextFile } from '../runtime/text-file.ts'
+import { codeOf } from '../runtime/text-of.ts'
 
 /** A command line that cannot run. The message contains the remedy. ackbox.ts prints it and exits with 1. */
 export class UsageError extends Error {}
 
 /** An unknown option or a missing value, from `parseArgs`. ackbox.ts adds the help of the command. */
 export const isParseError = (err: unknown): err is TypeError =>
-  err instanceof TypeError && 'code' in err && String(err.code).startsWith('ERR_PARSE_ARGS')
+  codeOf(err)?.startsWith('ERR_PARSE_ARGS') === true
 
 /** Like `parseArgs`, with the names of the given options. An option given twice is refused: only the last value would count. */
 export function readArguments<const Config extends ParseArgsConfig>(

@@ -1,9 +1,10 @@
 import { DatabaseError, isInfrastructure } from '../db/pool.ts'
 import { HandlersError } from '../handler/load.ts'
 import { QueueServerError } from '../queue/redis.ts'
-import { rootOf, SetupError } from '../runtime/errors.ts'
+import { messageOf, rootOf, SetupError } from '../runtime/errors.ts'
 import { commandLine } from '../runtime/package.ts'
 import { SettingError } from '../service/config.ts'
+import { isError, textOf } from '../runtime/text-of.ts'
 
 /** The reason of a failure and the remedy, in one line. Only a bug of Ackbox gets a stack. */
 export function explain(err: unknown): string {
@@ -16,10 +17,8 @@ export function explain(err: unknown): string {
   )
     return `ackbox: ${err.message}`
   const root = rootOf(err)
-  const { code, message, syscall, path, address, port } = root as NodeJS.ErrnoException & {
-    address?: string
-    port?: number
-  }
+  const message = messageOf(root)
+  const { code, syscall, path, address, port } = systemErrorOf(root)
   if (code === 'EADDRINUSE')
     return `ackbox: ${address ?? ''}:${port ?? ''} is in use: stop what listens there, or set PORT to a free one`
   if (code === 'EADDRNOTAVAIL' || (code === 'EACCES' && /^(?:listen|bind)$/.test(syscall ?? '')))
@@ -40,4 +39,14 @@ export function explain(err: unknown): string {
   return `ackbox: this is a bug\n${stackOf(err)}${because}`
 }
 
-const stackOf = (err: unknown): string => (err instanceof Error && err.stack) || String(err)
+interface SystemError {
+  code?: string
+  syscall?: string
+  path?: string
+  address?: string
+  port?: number
+}
+/** The members of an error of Node. Anything else has none of them. */
+const systemErrorOf = (err: unknown): SystemError => (typeof err === 'object' && err !== null ? err : {})
+
+const stackOf = (err: unknown): string => (isError(err) && err.stack) || textOf(err)

@@ -15,6 +15,7 @@ import { environment, SettingError } from '../service/config.ts'
 import { isDecodable, rawPercent } from '../service/addresses.ts'
 import { dryRun } from './import/dry-run.ts'
 import { explain } from './explain.ts'
+import { codeOf } from '../runtime/text-of.ts'
 
 export const help = `${commandLine('import --from URL --table NAME --columns taskNo=…,messageCode=…,messageBody=… --to URL [options]')}
 
@@ -56,7 +57,8 @@ export async function run(args: string[]): Promise<void> {
 const isOfConnection = /^(PROTOCOL|HANDSHAKE)_/
 
 function reasonOf(err: unknown): string {
-  const { message, code } = err as NodeJS.ErrnoException
+  const message = messageOf(err)
+  const code = codeOf(err)
   if (err instanceof RelayError) return message
   if (err instanceof TargetAway) return `ackbox import: ${message}. Run the same command again to go on.`
   if (isInfrastructure(err) || isOfConnection.test(code ?? ''))

@@ -16,6 +16,7 @@ import { parseEnv } from 'node:util'
 import { commandLine, isClone, packageRoot, version } from '../runtime/package.ts'
 import { EncodingError, readTextFile } from '../runtime/text-file.ts'
 import { readArguments, refuseSurplus, UsageError } from './arguments.ts'
+import { isError } from '../runtime/text-of.ts'
 
 export const help = `${commandLine('init [FOLDER]')}    creates a small project in FOLDER, or in this folder
 
@@ -45,7 +46,7 @@ export async function run(args: string[]): Promise<void> {
   } catch (err) {
     if (err instanceof EncodingError) throw new UsageError(err.message)
     // For example a full disk, or a folder without write permission.
-    if (!(err instanceof Error) || !('syscall' in err)) throw err
+    if (!isError(err) || !('syscall' in err)) throw err
     throw new UsageError(`${folder} cannot be written: ${err.message}`)
   }
   console.log(`

@@ -3,6 +3,7 @@ import { pino } from 'pino'
 import { isInfrastructure } from '../db/pool.ts'
 import { ddl } from '../producer/ddl.ts'
 import { armFailpoints } from '../runtime/failpoint.ts'
+import { logSerializers } from '../runtime/logged-error.ts'
 import { messageOf } from '../runtime/errors.ts'
 import { commandLine } from '../runtime/package.ts'
 import { onStop } from '../runtime/stop.ts'
@@ -23,6 +24,7 @@ import {
   refuseSurplus,
   UsageError
 } from './arguments.ts'
+import { codeOf } from '../runtime/text-of.ts'
 
 export const help = `${commandLine('relay --from URL --to URL [options]')}
 
@@ -48,7 +50,8 @@ export async function run(args: string[]): Promise<void> {
     await perform(args)
   } catch (err) {
     if (err instanceof UsageError || err instanceof SettingError || isParseError(err)) throw err
-    const { message, code } = err as NodeJS.ErrnoException
+    const message = messageOf(err)
+    const code = codeOf(err)
     if (err instanceof RelayError) console.error(message)
     else if (isInfrastructure(err))
       console.error(
@@ -81,7 +84,7 @@ async function perform(args: string[]): Promise<void> {
 async function work(source: Source, options: Options): Promise<void> {
   const stop = new AbortController()
   onStop(() => (stop.signal.aborted ? process.exit(1) : stop.abort()))
-  const log = pino({ level: options.logLevel, base: null })
+  const log = pino({ level: options.logLevel, base: null, serializers: logSerializers })
   const metrics = relayMetrics()
   const deps: RelayDeps = {
     source,

@@ -131,9 +131,11 @@ export function answerer<Native>(
 
 /** The answer to work that was rolled back. It contains nothing of an unexpected error. */
 function failed<Native>({ onError }: AnswerDeps<Native>, { taskNo }: ReceivedTask, err: unknown): Answer {
-  if (err instanceof Retry) return again(err.afterMs)
-  if (err instanceof Refuse) return plain(410, { reason: err.reason })
-  if (isBusy(err)) return again(busyAfterMs)
+  try {
+    if (err instanceof Retry) return again(err.afterMs)
+    if (err instanceof Refuse) return plain(410, { reason: err.reason })
+    if (isBusy(err)) return again(busyAfterMs)
+  } catch {} // what was thrown cannot be read
   onError(err, { taskNo })
   return plain(500)
 }

@@ -17,6 +17,7 @@ import { askedAbout, taskOf, type ReceivedTask } from './message.ts'
 import { prune } from './prune.ts'
 import * as receipts from './receipts.ts'
 import * as received from './received.ts'
+import { messageOf } from '../adapter/message-of.ts'
 
 export interface ReceiverOptions<Db> {
   /** `npx ackbox key secret DOWNSTREAM` prints one. There are two during a rotation; undefined ones are left out. */
@@ -213,9 +214,17 @@ export function receiver<Db extends Database<unknown> | PostgresJs>(
 
 const logTo =
   (consumer: string) =>
-  (err: unknown, { taskNo = '' }: { taskNo?: string | undefined }): void =>
-    // oxlint-disable-next-line no-console -- a caller with its own log sets onError
-    console.error(`ackbox/consumer ${consumer}:`, taskNo, err)
+  (err: unknown, { taskNo = '' }: { taskNo?: string | undefined }): void => {
+    const to = `ackbox/consumer ${consumer}:`
+    // A caller with its own log sets onError.
+    try {
+      // oxlint-disable-next-line no-console -- see above
+      console.error(to, taskNo, err)
+    } catch {
+      // oxlint-disable-next-line no-console -- the console reads the members of an error, which may throw
+      console.error(to, taskNo, messageOf(err))
+    }
+  }
 
 function callbackOf(url: string | undefined): string | undefined {
   if (url === undefined) return undefined

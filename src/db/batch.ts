@@ -1,5 +1,6 @@
 import { sleep } from '../runtime/repeat.ts'
 import { isInfrastructure } from './pool.ts'
+import { isError } from '../runtime/text-of.ts'
 
 interface BatcherOptions<In, Out> {
   /**
@@ -265,7 +266,7 @@ export const isTimeout = (err: unknown): boolean => ['57014', '55P03'].includes(
 export const isAway = (err: unknown): boolean => isInfrastructure(err) && !isTimeout(err)
 
 function sqlState(err: unknown): string {
-  if (!(err instanceof Error)) return ''
+  if (!isError(err)) return ''
   const { code } = err as { code?: unknown }
   // drizzle's own errors carry PostgreSQL's as their cause.
   return typeof code === 'string' ? code : sqlState(err.cause)

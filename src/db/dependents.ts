@@ -13,6 +13,7 @@ import {
   type InsertResult,
   type NewTask
 } from './tasks.ts'
+import { isError } from '../runtime/text-of.ts'
 
 /** An existing task that may be a prerequisite. */
 interface Found {
@@ -64,7 +65,7 @@ export async function insertDependents(
 
 /** Did insertDependents reject because a new prerequisite could not be stored? */
 export const isNotStored = (err: unknown): boolean =>
-  err instanceof Error &&
+  isError(err) &&
   'code' in err &&
   err.code === '23502' &&
   'column_name' in err &&

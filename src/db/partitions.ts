@@ -3,6 +3,7 @@ import { lowestUuid, timeOf, uuidAt } from '../domain/ids.ts'
 import { plainArray } from './arrays.ts'
 import type { Sql } from './pool.ts'
 import { sleep } from '../runtime/repeat.ts'
+import { codeOf } from '../runtime/text-of.ts'
 
 export const partitioned = ['attempt', 'receipt'] as const
 type Partitioned = (typeof partitioned)[number]
@@ -152,7 +153,7 @@ export async function tendPartition(
     return await tend(sql, partition, limit, signal)
   } catch (err) {
     // Another transaction held a lock for a moment, or another dispatcher was faster.
-    if (['55P03', '42P01'].includes(String((err as { code?: unknown }).code))) return 'later'
+    if (['55P03', '42P01'].includes(codeOf(err) ?? '')) return 'later'
     throw err
   }
 }

@@ -2,6 +2,7 @@ import postgres from 'postgres'
 import { findPrimary, follow, hostUrls, primaryUrl } from './hosts.ts'
 import { isTlsError } from '../runtime/tls.ts'
 import { ownSessionSettings, sessionSettings } from '../runtime/session-settings.ts'
+import { isError } from '../runtime/text-of.ts'
 
 declare module 'postgres' {
   interface Options<T extends Record<string, postgres.PostgresType>> {
@@ -108,12 +109,13 @@ const server = /^(08\w{3}|53\w{3}|57P0\w|57014|25006|25P0[34]|55P03|58\w{3}|3D00
  * True when the database is away, full, read-only or too busy, or its certificate is not accepted: the statement is not the cause, so a
  * later retry may succeed.
  */
-export function isInfrastructure(err: unknown): boolean {
-  if (!(err instanceof Error)) return false
+export function isInfrastructure(err: unknown, depth = 0): boolean {
+  if (!isError(err) || depth > 10) return false
   const { code } = err as { code?: unknown }
   if (typeof code !== 'string') {
     // drizzle's own errors carry PostgreSQL's as their cause.
-    return isInfrastructure(err.cause) || (err instanceof AggregateError && err.errors.some(isInfrastructure))
+    const inner: unknown[] = err instanceof AggregateError ? err.errors : []
+    return [err.cause, ...inner].some(one => isInfrastructure(one, depth + 1))
   }
   return ours.test(code) || system.test(code) || server.test(code) || isTlsError(code)
 }
@@ -179,7 +181,7 @@ const direct =
 
 /** Is this the error of a pooler that refuses the settings of a session? */
 export const isPoolerError = (err: unknown): err is Error =>
-  err instanceof Error && /unsupported startup parameter/.test(err.message)
+  isError(err) && /unsupported startup parameter/.test(err.message)
 
 function poolerRefuses(err: unknown): never {
   if (isPoolerError(err)) throw new DatabaseError(`A pooler answers (${err.message}). ${direct}`)

@@ -7,6 +7,7 @@ import type { Answer, Transport } from '../transport/types.ts'
 import { derivedSecrets, signedHeaders } from './headers.ts'
 import { inHookTime } from './hooks.ts'
 import { reasonOf } from '../runtime/errors.ts'
+import { textOf } from '../runtime/text-of.ts'
 
 interface AskProducerDeps {
   handlers: ReadonlyMap<string, LoadedHandler>
@@ -36,7 +37,7 @@ export const checkTimeoutMs = 3_000
 /** The name under which a secret is derived from SECRET. A downstream's name holds no colon. */
 const checkSecretName = (messageCode: string): string => `check:${messageCode}`
 
-const nothing = (reason: string): ProducerAnswer => ({ answer: 'NONE', reason: reason.slice(0, 500) })
+const nothing = (reason: string): ProducerAnswer => ({ answer: 'NONE', reason: textOf(reason, 500) })
 const members = new Set(['url', 'headers'])
 
 export function producerAsker({
@@ -111,7 +112,10 @@ function checked(made: unknown): Pick<HttpRequest, 'url' | 'headers'> {
     throw new TypeError('it returned no { url }')
   const other = Object.keys(made).find(name => !members.has(name))
   if (other !== undefined) throw new TypeError(`it has no member ${other}: there are url, headers`)
-  return made as Pick<HttpRequest, 'url' | 'headers'>
+  const { url, headers = {} } = made as { url: unknown; headers?: object }
+  // Read here, where an error of a getter is caught.
+  // oxlint-disable-next-line typescript/no-base-to-string -- a URL, or the result of `url`
+  return { url: String(url), headers: { ...headers } }
 }
 
 /** Only 200 with one of the three states is an answer: any other response may come from another server. */

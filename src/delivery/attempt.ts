@@ -118,23 +118,29 @@ async function send(deps: AttemptDeps, sending: OpenSend, request: unknown): Pro
   const timeoutMs = Math.min(leftMs, Math.max(1, deadline - performance.now()))
   deps.metrics.queueLag(downstream.name, delivery.claimedMs + performance.now() - own.leasedFrom)
   const { accepted } = downstream
-  const answering = transport.send(
-    request,
-    {
-      downstream: downstream.name,
-      limit: deps.limits?.get(downstream.name) ?? downstream.limit,
-      timeoutMs,
-      signal: deps.cutOff,
-      raw: delivery.task.messageBody,
-      ...(delivery.task.orderingKey !== null && { orderingKey: delivery.task.orderingKey }),
-      headers(payload) {
-        sending.payload = payload
-        return (sending.ours = deps.headers.headers(delivery, payload))
-      }
-    },
-    accepted && (answer => accepted(answer as Parameters<typeof accepted>[0], about))
-  )
-  const outcome = redactRequestSecrets(await failpointAmid('execute.after_send', answering), request)
+  let outcome: Outcome
+  try {
+    const answering = transport.send(
+      request,
+      {
+        downstream: downstream.name,
+        limit: deps.limits?.get(downstream.name) ?? downstream.limit,
+        timeoutMs,
+        signal: deps.cutOff,
+        raw: delivery.task.messageBody,
+        ...(delivery.task.orderingKey !== null && { orderingKey: delivery.task.orderingKey }),
+        headers(payload) {
+          sending.payload = payload
+          return (sending.ours = deps.headers.headers(delivery, payload))
+        }
+      },
+      accepted && (answer => accepted(answer as Parameters<typeof accepted>[0], about))
+    )
+    outcome = redactRequestSecrets(await failpointAmid('execute.after_send', answering), request)
+  } catch (err) {
+    // A transport reads what a handler put into its request, which may be anything.
+    return { kind: 'failed', reason: `error: ${reasonOf(err)}` }
+  }
   // Most attempts are the first and delivered: their request can be made again.
   const whole =
     outcome.kind === 'delivered' && delivery.attempt === 1

@@ -1,6 +1,7 @@
 import type { LoadedHandler } from '../handler/loaded.ts'
 import { namedErrors, pointerOf, withoutAngles, type Invalid, reasonOf } from '../runtime/errors.ts'
 import type { Logger } from '../runtime/logger.ts'
+import { textOf } from '../runtime/text-of.ts'
 
 /** Why a handler refuses a task. `kind`, `detail` and `pointer` are those of the first error. */
 export interface HandlerRefusal extends Invalid {
@@ -42,10 +43,9 @@ export function checkedByHandler(
   const isHalf = Boolean(task.prepared)
   if (isHalf && !handler.checkBack) errors.push(noCheckBack)
   if (task.needCallback && !takesReceipts(handler)) errors.push(noReceipts)
-  const body = 'body' in task ? parse(deps, handler, task) : { success: true as const, data: undefined }
-  if ('threw' in body) errors.push({ detail: body.threw, pointer: '/messageBody' })
-  else if (!body.success) errors.push(...schemaErrors(body.error))
-  else if (errors.length === 0) return { data: body.data }
+  const body = 'body' in task ? parse(deps, handler, task) : { data: undefined }
+  if ('refused' in body) errors.push(...body.refused)
+  else if (errors.length === 0) return body
   const [first = misfit] = errors
   return { kind: first === noCheckBack ? 'no_check_back' : 'invalid', ...first, errors }
 }
@@ -58,7 +58,7 @@ type Issue = { message: string; path: PropertyKey[] }
 function schemaErrors({ issues }: { issues: readonly Issue[] }): Invalid[] {
   if (issues.length === 0) return [misfit]
   return issues.slice(0, namedErrors).map(({ message, path }) => ({
-    detail: withoutAngles(message),
+    detail: withoutAngles(textOf(message, 1_000)),
     pointer: pointerOf(['messageBody', ...path])
   }))
 }
@@ -75,16 +75,18 @@ export const refusalBy =
     return 'kind' in checked ? checked : undefined
   }
 
-/** A schema that throws (for example a transform that parses any text as JSON) refuses the body. */
+/** A schema that throws (for example a transform that parses any text as JSON) refuses the body. Its issues may hold anything. */
 function parse(
   { log }: SchemaDeps,
   { body }: LoadedHandler,
   { taskNo, messageCode, body: value }: ForHandler
-) {
+): { data: unknown } | { refused: Invalid[] } {
   try {
-    return body.safeParse(value)
+    const read = body.safeParse(value)
+    return read.success ? { data: read.data } : { refused: schemaErrors(read.error) }
   } catch (err) {
     log.warn({ err, taskNo, messageCode }, 'schema.failed')
-    return { threw: `the schema of its handler threw: ${reasonOf(err)}` }
+    const detail = `the schema of its handler threw: ${reasonOf(err)}`
+    return { refused: [{ detail, pointer: '/messageBody' }] }
   }
 }

@@ -6,6 +6,7 @@ import type { Move } from '../domain/transitions.ts'
 import { deliveryId } from '../domain/ids.ts'
 import { reasonOf } from '../runtime/errors.ts'
 import { isThenable, withTimeout } from '../runtime/with-timeout.ts'
+import { textOf } from '../runtime/text-of.ts'
 
 /**
  * The arguments of hooks. `body` is parsed on first use: many hooks send the posted text as it is. It is a class, because an
@@ -74,6 +75,6 @@ function wishOf(answer: object): { skip: boolean; postponeMs?: number } {
   if (postponeMs === undefined && Object.hasOwn(answer, 'skip')) return { skip: false }
   // PostgreSQL would refuse a bad value, and the delivery would wait until its lease ends.
   if (typeof postponeMs !== 'number' || !Number.isFinite(postponeMs))
-    throw new TypeError(`beforeSend returned postponeMs: ${String(postponeMs)}`)
+    throw new TypeError(`beforeSend returned postponeMs: ${textOf(postponeMs)}`)
   return { skip: false, postponeMs: Math.min(Math.max(0, postponeMs), longestMs) }
 }

@@ -4,6 +4,7 @@ import type { Logger } from '../runtime/logger.ts'
 import type { TokenClaims } from '../domain/tokens.ts'
 import { receiptResults, type ReceiptResult } from '../domain/types.ts'
 import { inHookTime } from './hooks.ts'
+import { textOf } from '../runtime/text-of.ts'
 
 /** The decision of the handler's hook on a receipt. `extend` is JSON. */
 export interface ReceiptDecision {
@@ -56,7 +57,7 @@ function decisionOf(posted: ReceiptResult, returned: unknown): ReceiptDecision {
       ? (returned as { result?: unknown; extend?: unknown })
       : { result: returned }
   if (!(receiptResults as readonly unknown[]).includes(result))
-    throw new TypeError(`onReceipt returned ${JSON.stringify(returned)}`)
+    throw new TypeError(`onReceipt returned ${textOf(returned)}`)
   const decision: ReceiptDecision = { result: posted === 'HANDLED' ? (result as ReceiptResult) : posted }
   if (extend === undefined) return decision
   const text = typeof extend === 'object' && !Array.isArray(extend) ? JSON.stringify(extend) : 'null'

@@ -94,8 +94,9 @@ async function ask(
     headers: payload => headers.probe(delivery, payload)
   }
   let handled: unknown
-  const outcome = redactRequestSecrets(
-    await transport.send(request, context, answer => {
+  let outcome: Outcome
+  try {
+    const answering = transport.send(request, context, answer => {
       if (!isAnswer(answer.status)) return false
       handled = probe.handled(answer as Parameters<LoadedProbe['handled']>[0], about)
       if (handled instanceof Promise) {
@@ -105,9 +106,11 @@ async function ask(
       }
       handled = handled === true
       return true
-    }),
-    request
-  )
+    })
+    outcome = redactRequestSecrets(await answering, request)
+  } catch (err) {
+    return { handled: undefined, reason: `error: ${reasonOf(err)}`, outcome: undefined }
+  }
   // With a warning the body was cut: the received part proves nothing.
   if (typeof handled === 'boolean' && outcome.warning === undefined) return { handled, outcome }
   const reason = outcome.kind === 'delivered' ? (outcome.warning ?? 'no answer') : outcome.reason

@@ -14,6 +14,7 @@ import type { LoadedHandler, LoadedReconcile } from '../handler/loaded.ts'
 import type { Logger } from '../runtime/logger.ts'
 import { untilAborted } from '../runtime/with-timeout.ts'
 import { reasonOf } from '../runtime/errors.ts'
+import { textOf } from '../runtime/text-of.ts'
 
 interface ReconcilerDeps {
   sql: Sql
@@ -103,7 +104,7 @@ async function theirTaskNos(
   for await (const taskNo of await run({ downstream, from, to, signal })) {
     if (signal.aborted) break
     if (typeof taskNo !== 'string' || !taskNoForm.test(taskNo))
-      throw new TypeError(`run returned ${JSON.stringify(taskNo)}, which is not a taskNo`)
+      throw new TypeError(`run returned ${textOf(taskNo)}, which is not a taskNo`)
     if (theirs.add(taskNo).size > mostTheirs)
       throw new RangeError(`run returned more than ${mostTheirs} taskNos: run it more often`)
   }

@@ -194,7 +194,7 @@ export function shownRequest(request: object, secrets: readonly string[]): Recor
     if (Array.isArray(value)) return value.map(element => shown(element, name, isSecret))
     if (typeof value !== 'object' || value === null) return value
     // A URL, or the result of `url` in a handler.
-    if ('href' in value) return text(String(value.href))
+    if ('href' in value && typeof value.href === 'string') return text(value.href)
     return Object.fromEntries(
       Object.entries(value).map(([inner, member]) => [inner, shown(member, inner, isSecret)])
     )

@@ -5,6 +5,7 @@ import path from 'node:path'
 import { pathToFileURL } from 'node:url'
 import { DatabaseError } from '../db/pool.ts'
 import { commandOf, type RunAs } from './postgres-user.ts'
+import { codeOf, textOf } from '../runtime/text-of.ts'
 
 /** The paths of two programs. */
 export interface Binaries {
@@ -73,7 +74,7 @@ export async function initialise(
     try {
       fs.renameSync(making, path.join(dataDir, 'postgres'))
     } catch (err) {
-      if (!/EEXIST|ENOTEMPTY/.test(String((err as NodeJS.ErrnoException).code))) throw err
+      if (!/EEXIST|ENOTEMPTY/.test(codeOf(err) ?? '')) throw err
     }
   } finally {
     fs.rmSync(passwordFile, { force: true })
@@ -94,7 +95,7 @@ async function run(
       text += String(bytes)
     })
   return await new Promise(resolve => {
-    child.once('error', err => resolve({ code: -1, text: String(err) }))
+    child.once('error', err => resolve({ code: -1, text: textOf(err) }))
     child.once('close', code => resolve({ code, text }))
   })
 }

@@ -3,6 +3,7 @@ import fs from 'node:fs'
 import path from 'node:path'
 import { DatabaseError } from '../db/pool.ts'
 import type { Logger } from '../runtime/logger.ts'
+import { textOf } from '../runtime/text-of.ts'
 
 export interface RunAs {
   uid: number
@@ -54,7 +55,7 @@ function createUser(log: Pick<Logger, 'info'> | undefined): RunAs {
     if (other) return other
     throw new DatabaseError(
       `PostgreSQL does not run as root, and the user ${name} could not be made. Start Ackbox as ` +
-        `a normal user, or make that user: useradd --system ${name} (${String(err).split('\n')[0]})`
+        `a normal user, or make that user: useradd --system ${name} (${textOf(err).split('\n')[0]})`
     )
   }
   const account = accountOf(name)

@@ -13,6 +13,7 @@ import type { Logger } from '../runtime/logger.ts'
 import { sleep } from '../runtime/repeat.ts'
 import { commandOf, postgresUser, readyFor, type RunAs } from './postgres-user.ts'
 import { randomBytes } from 'node:crypto'
+import { textOf } from '../runtime/text-of.ts'
 
 export interface Postmaster {
   pid: number
@@ -190,7 +191,7 @@ async function launch({
     child.unref()
     let gone: string | undefined
     child.once('error', err => {
-      gone = String(err)
+      gone = textOf(err)
     })
     child.once('exit', () => {
       gone ??= ''

@@ -1,3 +1,4 @@
+import { isUint8Array } from 'node:util/types'
 import { nearest } from '../runtime/nearest.ts'
 import { isThenable } from '../runtime/with-timeout.ts'
 import type { TransportName } from './define.ts'
@@ -42,6 +43,26 @@ export function checkedRequest(
         `the request of ${downstream} has the unknown member ${name}: ${meant ? `did you mean ${meant}?` : `the members are ${known.join(', ')}`}`
       )
     }
-    return made
+    return plain(made, known)
   }
+}
+
+/**
+ * The members, each read once: transports read them later and in other places, where a getter or a Proxy that throws would harm the
+ * deliveries of others.
+ */
+function plain(made: object, known: readonly string[]): { [name: string]: unknown } {
+  const copy: { [name: string]: unknown } = {}
+  for (const name of known) {
+    const value = (made as { [name: string]: unknown })[name]
+    if (value === undefined) continue
+    // oxlint-disable-next-line typescript/no-base-to-string -- a URL, or the result of `url`; what throws here fails the attempt
+    copy[name] = name === 'url' ? String(value) : plainMember(value)
+  }
+  return copy
+}
+
+function plainMember(value: unknown): unknown {
+  if (typeof value !== 'object' || value === null || isUint8Array(value)) return value
+  return Array.isArray(value) ? Array.from(value as unknown[]) : { ...value }
 }

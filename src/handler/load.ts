@@ -15,6 +15,7 @@ import { sharedDownstreams, type SharedDownstream } from './shared-downstreams.t
 import { isTypeScript, placeOf } from './typescript.ts'
 import { helpersOf, versionOf } from './version.ts'
 import { withTimeout } from '../runtime/with-timeout.ts'
+import { isError, memberOf, textOf } from '../runtime/text-of.ts'
 
 export interface Registry {
   handlers: Map<string, LoadedHandler>
@@ -198,7 +199,14 @@ function checked(
   transports: readonly string[],
   problems: HandlerProblem[]
 ): LoadedHandler[] {
-  const checked = checkHandler(handler, file, transports)
+  let checked: ReturnType<typeof checkHandler>
+  try {
+    checked = checkHandler(handler, file, transports)
+  } catch (err) {
+    const what = `its default export cannot be read: ${textOf(err)}`
+    problems.push({ file, what, fix: 'export default defineHandler({ … })' })
+    return []
+  }
   if (!Array.isArray(checked)) return [versioned(checked, version)]
   problems.push(...checked.map(each => ({ file, ...each })))
   return []
@@ -250,11 +258,8 @@ function addDtm(
 }
 
 function firstLines(err: unknown): string {
-  return (err instanceof Error ? `${err.name}: ${err.message}` : String(err))
-    .split('\n')
-    .slice(0, 2)
-    .join(' ')
-    .slice(0, 300)
+  const name = isError(err) ? `${textOf(memberOf(err, 'name'))}: ` : ''
+  return (name + textOf(err, 1_000)).split('\n').slice(0, 2).join(' ').slice(0, 300)
 }
 
 function report(folder: string, problems: HandlerProblem[]): string {

@@ -6,6 +6,7 @@ import { tmpdir } from 'node:os'
 import { basename, dirname, join, resolve, sep } from 'node:path'
 import { fileURLToPath, pathToFileURL } from 'node:url'
 import type * as Swc from '@swc/wasm-typescript'
+import { isError } from '../runtime/text-of.ts'
 
 /** Whether this Node runs TypeScript without our help. */
 export const stripsTypes: boolean = Boolean('typescript' in process.features && process.features.typescript)
@@ -22,7 +23,7 @@ export function stripTypes(source: string, path: string): string {
     // swc throws plain objects.
     const { message, startLine, snippet } = err as { message: string; startLine?: number; snippet?: string }
     const error = new SyntaxError(message)
-    error.stack = `${pathToFileURL(path).href}:${startLine ?? 1}\n${snippet ?? ''}\n${String(error)}`
+    error.stack = `${pathToFileURL(path).href}:${startLine ?? 1}\n${snippet ?? ''}\nSyntaxError: ${error.message}`
     throw error
   }
 }
@@ -32,7 +33,7 @@ export function stripTypes(source: string, path: string): string {
  * Undefined: unknown. It never throws.
  */
 export function placeOf(err: unknown, path: string): string | undefined {
-  if (!(err instanceof Error)) return undefined
+  if (!isError(err)) return undefined
   try {
     return (err instanceof SyntaxError && placeOfSyntaxError(err, path)) || placeOfThrow(err, dirname(path))
   } catch {

@@ -4,6 +4,7 @@ import { hash } from 'node:crypto'
 import { readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { isSecretSetting } from '../domain/redact.ts'
+import { codeOf } from '../runtime/text-of.ts'
 
 /** Secrets are left out: the version is shown, and a short secret could be guessed from it. */
 export function versionOf(
@@ -41,7 +42,7 @@ export function helpersOf(folder: string): string {
     read(folder, true)
   } catch (err) {
     // A helper that cannot be read is an error only of the handler that imports it.
-    texts.push(String((err as { code?: unknown }).code))
+    texts.push(codeOf(err) ?? '')
   }
   return hash('sha256', texts.join('\n'))
 }

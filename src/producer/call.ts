@@ -1,5 +1,6 @@
 // One request to Ackbox, retried while a retry is safe and there is time.
 import type { BatchResult } from './answers.ts'
+import { messageOf } from '../adapter/message-of.ts'
 
 /** Ackbox refused the request, or was unreachable. `code` is stable in an answer of Ackbox. */
 export class AckboxError extends Error {
@@ -130,10 +131,10 @@ async function attempt<Answer>(target: Target, request: ApiRequest): Promise<Ans
     return refused(route, answer, text, json)
   } catch (err) {
     signal?.throwIfAborted()
-    const { message, cause } = err as Error & { cause?: { code?: string; message?: string } }
+    const { cause } = err as { cause?: { code?: string; message?: string } }
     const reason = stop.signal.aborted
       ? `no answer within ${limitMs} ms`
-      : (cause?.code ?? cause?.message ?? message)
+      : (cause?.code ?? cause?.message ?? messageOf(err))
     return new AckboxError(
       `${route}: Ackbox at ${target.base.origin} cannot be reached: ${reason}`,
       { code: 'UNREACHABLE' },

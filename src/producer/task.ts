@@ -1,5 +1,6 @@
 import { randomUUID } from 'node:crypto'
 import { AdapterError } from '../adapter/transaction.ts'
+import { messageOf } from '../adapter/message-of.ts'
 
 /** A task or a half message is not valid. Nothing was written. */
 export class ProducerError extends AdapterError {
@@ -190,7 +191,7 @@ function jsonText(name: string, value: unknown): string | undefined {
   } catch (err) {
     if (err instanceof ProducerError) throw err
     // A cycle, or an error in somebody's toJSON.
-    throw new ProducerError(`${name} cannot be written as JSON: ${(err as Error).message}`, { cause: err })
+    throw new ProducerError(`${name} cannot be written as JSON: ${messageOf(err)}`, { cause: err })
   }
 }
 

@@ -1,4 +1,5 @@
 import type { SlotLimiter } from '../delivery/execute.ts'
+import { isError, textOf } from '../runtime/text-of.ts'
 
 /** The limits of one downstream in this process. All numbers count deliveries. */
 export interface Limiter extends SlotLimiter {
@@ -166,7 +167,7 @@ export function limiter(options: LimiterOptions): Limiter {
   }
 }
 
-const asError = (reason: unknown) => (reason instanceof Error ? reason : new Error(String(reason)))
+const asError = (reason: unknown) => (isError(reason) ? reason : new Error(textOf(reason)))
 
 /**
  * The tokens saved for a burst are subtracted from the rate, so that no second exceeds `perSecond`:

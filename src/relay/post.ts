@@ -1,7 +1,7 @@
 // Rows become one POST /tasks/batch; its answer becomes a verdict for each row.
 import { request } from 'undici'
 import { retryAfter } from '../producer/call.ts'
-import { problemBody } from '../runtime/errors.ts'
+import { messageOf, problemBody } from '../runtime/errors.ts'
 import { kinds, type Member } from './columns.ts'
 import { longestPostsMs, type RelayRow, type RowVerdict } from './source.ts'
 
@@ -198,9 +198,9 @@ async function send(
       retryAfterMs: retryAfter(answer.headers['retry-after']?.toString())
     }
   } catch (err) {
-    const { name, message, code } = err as NodeJS.ErrnoException
+    const { name, code } = err as { name?: string; code?: string }
     // The `code` of a timeout is 23, the number of the DOMException.
-    const reason = name === 'TimeoutError' ? `no answer within ${timeoutMs} ms` : (code ?? message)
+    const reason = name === 'TimeoutError' ? `no answer within ${timeoutMs} ms` : (code ?? messageOf(err))
     throw new TargetAway(`${url} cannot be reached: ${reason}`, undefined, { cause: err })
   }
 }

@@ -5,6 +5,7 @@ import { isPowerOfTen, type Logger } from '../runtime/logger.ts'
 import { keptRows, noRest, type KeptRows } from './kept.ts'
 import { postRows, TargetAway, type PostTarget } from './post.ts'
 import type { RelayRow, Share, Source, RowVerdict } from './source.ts'
+import { messageOf } from '../runtime/errors.ts'
 
 export interface RelayDeps {
   source: Source
@@ -149,7 +150,7 @@ async function worker(deps: RelayDeps, signal: AbortSignal, turn: () => Promise<
         return isBusy ? 0 : idle
       } catch (err) {
         failures++
-        const { message } = err as Error
+        const message = messageOf(err)
         deps.onHealth(message)
         const waitMs = Math.max(
           err instanceof TargetAway ? (err.retryAfterMs ?? 0) : 0,

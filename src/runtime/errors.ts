@@ -1,6 +1,7 @@
 // All errors that a caller can get: code -> status, title. Codes are part of the API and never change.
 
 import { redact } from '../domain/redact.ts'
+import { codeOf, isError, textOf } from './text-of.ts'
 
 export const problems = {
   NOT_JSON: [400, 'The body is not JSON'],
@@ -90,18 +91,17 @@ export class SetupError extends Error {
 }
 
 /** Is this the error of `import()` for a package that is not installed? */
-export const isMissingPackage = (err: unknown): boolean =>
-  err instanceof Error && 'code' in err && err.code === 'ERR_MODULE_NOT_FOUND'
+export const isMissingPackage = (err: unknown): boolean => codeOf(err) === 'ERR_MODULE_NOT_FOUND'
 
 /** The text of a thrown value: JavaScript may throw any value. */
-export const messageOf = (err: unknown): string => (err instanceof Error ? err.message : String(err))
+export const messageOf = (err: unknown): string => textOf(err, 10_000)
 
 /** The same, short enough for a reason: the text of a server or a handler may have any length. */
-export const reasonOf = (err: unknown): string => messageOf(err).slice(0, 200)
+export const reasonOf = (err: unknown): string => textOf(err, 200)
 
 /** The error behind the others. One of drizzle tells which query failed, and only its cause tells why. */
-export const rootOf = (err: unknown): unknown =>
-  err instanceof Error && err.cause !== undefined ? rootOf(err.cause) : err
+export const rootOf = (err: unknown, depth = 0): unknown =>
+  isError(err) && err.cause !== undefined && depth < 10 ? rootOf(err.cause, depth + 1) : err
 
 /** The first `most` UTF-16 units, or one less: half a surrogate pair at the end is refused by jsonb and by strict readers of JSON. */
 export const cutText = (text: string, most: number): string =>

@@ -1,10 +1,12 @@
 // The log on a terminal: one short line for each event. Elsewhere the log is JSON, and this file is not loaded.
 import { styleText } from 'node:util'
 import type { EndedDelivery } from './logger.ts'
+import { textOf } from './text-of.ts'
 
 /** More lines than this a second cannot be read; warnings and errors are always shown. */
 const linesPerSecond = 20
 const longest = 160
+const longestStack = 10_000
 
 type Style = Parameters<typeof styleText>[0]
 type Event = Record<string, unknown>
@@ -74,7 +76,7 @@ export function openTerminal(print: (text: string) => void, colors: boolean): Te
 
 function eventLine(event: Event): Shown {
   const { level, time: _, msg, err, ...fields } = event
-  const known = msg === 'attempt.done' ? words[String(fields['move'])] : undefined
+  const known = msg === 'attempt.done' ? words[textOf(fields['move'])] : undefined
   if (known) return [...known, deliveryText(fields)]
   const [word, style] = levels[Number(level)] ?? ['INFO', 'cyan']
   const { stack, message, ...other } = (err ?? {}) as Event
@@ -105,7 +107,7 @@ function short(value: unknown): string {
   return escaped(cut.replaceAll('\n', ' '))
 }
 
-const lines = (stack: unknown): string => String(stack).split('\n').map(escaped).join('\n')
+const lines = (stack: unknown): string => textOf(stack, longestStack).split('\n').map(escaped).join('\n')
 
 // oxlint-disable-next-line no-control-regex -- it replaces them
 const escaped = (text: string): string => text.replaceAll(/[\u0000-\u001F\u007F-\u009F\u2028-\u202E]/g, '�')

@@ -7,6 +7,7 @@ import { promisify } from 'node:util'
 import { createGunzip, gzip } from 'node:zlib'
 import type { Archive, ArchivedTask, ArchiveRecord } from '../db/archive.ts'
 import { failpoint } from '../runtime/failpoint.ts'
+import { isError } from '../runtime/text-of.ts'
 
 const zipped = promisify(gzip)
 const form = /^(\d{4,}-\d\d-\d\d)\..+\.ndjson\.gz$/
@@ -116,4 +117,4 @@ async function* linesOf(file: string, onTorn: ((file: string) => void) | undefin
 }
 
 const isTorn = (err: unknown): boolean =>
-  err instanceof Error && 'code' in err && (err.code === 'Z_BUF_ERROR' || err.code === 'Z_DATA_ERROR')
+  isError(err) && 'code' in err && (err.code === 'Z_BUF_ERROR' || err.code === 'Z_DATA_ERROR')

@@ -13,6 +13,8 @@ import { list, misspelt, settings, type Settings } from './settings.ts'
 import type { Broker } from '../transport/broker.ts'
 import { isCidr, isHostPort } from '../transport/egress/allow-list.ts'
 import { defined } from '../domain/optional-members.ts'
+import { messageOf } from '../runtime/errors.ts'
+import { codeOf } from '../runtime/text-of.ts'
 
 export interface Config {
   databaseUrl?: string
@@ -76,9 +78,10 @@ export function environment(): Env {
   try {
     text = readTextFile('.env')
   } catch (err) {
-    const { code, message } = err as NodeJS.ErrnoException
-    if (code === 'ENOENT') return process.env
-    throw new SettingError(err instanceof EncodingError ? message : `.env cannot be read: ${message}`)
+    if (codeOf(err) === 'ENOENT') return process.env
+    throw new SettingError(
+      err instanceof EncodingError ? err.message : `.env cannot be read: ${messageOf(err)}`
+    )
   }
   for (const [name, value] of Object.entries(parseEnv(text))) process.env[name] ??= value
   return process.env

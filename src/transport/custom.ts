@@ -21,6 +21,9 @@ export type CustomOutcome =
   | ({ kind: 'refused'; reason: string } & CustomEvidence)
   | ({ kind: 'failed'; reason: string; retryAfterMs?: number } & CustomEvidence)
 
+/** The longest id that is stored. */
+const mostMessageId = 512
+
 interface CustomEvidence {
   /** The status code of the downstream's answer, if it has one. */
   status?: number
@@ -82,7 +85,9 @@ function read(made: unknown): Outcome {
 function evidenceOf({ status, answer, messageId }: { [name: string]: unknown }): Evidence {
   return {
     ...(Number.isInteger(status) && Math.abs(Number(status)) < 2 ** 31 ? { status: Number(status) } : {}),
-    ...(typeof answer === 'string' ? { answer: Buffer.from(answer).subarray(0, bytesKept) } : {}),
-    ...(typeof messageId === 'string' ? { messageId } : {})
+    ...(typeof answer === 'string'
+      ? { answer: Buffer.from(answer.slice(0, bytesKept)).subarray(0, bytesKept) }
+      : {}),
+    ...(typeof messageId === 'string' ? { messageId: messageId.slice(0, mostMessageId) } : {})
   }
 }

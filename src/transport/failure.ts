@@ -1,6 +1,7 @@
 import { errors } from 'undici'
 import type { Outcome } from '../domain/types.ts'
 import { isCertificateError, isTlsError } from '../runtime/tls.ts'
+import { codeOf, isError } from '../runtime/text-of.ts'
 
 export type Failed = Extract<Outcome, { kind: 'failed' }>
 
@@ -43,11 +44,11 @@ export function failureOf(error: unknown): Failed {
   // The text in parentheses is the parser's own, never the downstream's.
   if (error instanceof errors.HTTPParserError)
     return failed(`protocol: ${/\((.*)\)$/.exec(error.message)?.[1] ?? 'not HTTP'}`)
-  const code = error instanceof Error && 'code' in error ? String(error.code) : 'unknown'
+  const code = codeOf(error) ?? 'unknown'
   if (isCertificateError(code)) return { kind: 'failed', reason: `tls: ${code}`, alarm: 'TLS' }
   if (isTlsError(code)) return failed(`tls: ${code}`)
   // undici's messages for an answer without a request, an upgrade, and a 100 without `Expect`.
-  if (error instanceof Error && (error.message === 'bad upgrade' || error.message === 'bad response'))
+  if (isError(error) && (error.message === 'bad upgrade' || error.message === 'bad response'))
     return failed('protocol')
   return failed(words[code] ?? `error: ${code}`)
 }

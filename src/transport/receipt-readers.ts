@@ -3,6 +3,7 @@ import { isPowerOfTen, type Logger } from '../runtime/logger.ts'
 import { isMissingPackage, SetupError } from '../runtime/errors.ts'
 import { transportOf, type Broker, type BrokerTransport } from './broker.ts'
 import type { ReadReceipts, TakeReceipt, ReceiptMessage, ReceiptReaderDeps } from './receipts.ts'
+import { textOf } from '../runtime/text-of.ts'
 
 /** Each is loaded when a broker of its transport is named. A new one needs a file, and a line here. */
 const readers: Partial<Record<BrokerTransport, () => Promise<{ readReceipts: ReadReceipts }>>> = {
@@ -82,7 +83,7 @@ export function takerFor(
         log[level]({ err, broker: broker.name, tries }, 'receipt.failed')
         return 'later'
       }
-      log.warn({ broker: broker.name, reason: String(err).slice(0, 200) }, 'receipt.refused')
+      log.warn({ broker: broker.name, reason: textOf(err) }, 'receipt.refused')
       return 'done'
     }
   }

@@ -8,6 +8,7 @@ import type { LoadedHandler } from '../../src/handler/loaded.ts'
 import { scriptedChannel, told } from '../support/channels.ts'
 import { only } from '../support/only.ts'
 import { readsOf } from '../support/postgres.ts'
+import { weirdNames, weirdValues } from '../support/weird-values.ts'
 import { halfStory, halves, producer, type Producer, type Reply } from '../support/halves.ts'
 
 t.setTimeout(600_000)
@@ -361,6 +362,35 @@ t.test(
     await story.later('2 hours')
     await half.look()
     t.match(shop.checks, only({ headers: { authorization: 'Bearer shop' } }))
+  }
+)
+
+t.test(
+  'whatever a checkBack throws or returns, the check is recorded, the next one waits longer, and an alarm comes',
+  async t => {
+    const hooks = weirdNames.flatMap(name => [
+      () => {
+        throw weirdValues[name]()
+      },
+      () => weirdValues[name]() as never,
+      () => ({ url: weirdValues[name]() as never }),
+      () => ({ url: 'http://127.0.0.1:1/', headers: weirdValues[name]() as never })
+    ])
+    let hook = hooks[0]
+    const { story, half } = await halfStory(t, 'http://127.0.0.1:9/')
+    const handler = story.handlers.get('order.paid')
+    if (handler) handler.checkBack = () => (hook as () => never)()
+    const taskNo = await half.prepare()
+    for (const [n, one] of hooks.entries()) {
+      hook = one
+      await story.later('2 hours')
+      await half.look()
+      const { prepared } = await story.read(taskNo)
+      t.match(prepared, { checks: n + 1, lastAnswer: 'NONE' }, String(one))
+    }
+    t.same(story.logged('check.failed'), [])
+    t.match(await story.sql`select kind from alarm`, only({ kind: 'PREPARED_STUCK' }))
+    t.ok((await waitOf(half, taskNo)) > 1_000_000, 'it has become less frequent')
   }
 )
 

@@ -5,6 +5,7 @@ import type { Task } from '../../src/domain/types.ts'
 import { only } from '../support/only.ts'
 import { testDb } from '../support/postgres.ts'
 import { taskRequest } from '../support/task-request.ts'
+import { weirdNames, weirdValues } from '../support/weird-values.ts'
 import { setup, type SetupOptions } from '../support/setup.ts'
 
 const owing: SetupOptions = { downstream: { needCallback: true } }
@@ -47,6 +48,29 @@ t.test('the hook gets the task it acknowledges and not an empty record, and may 
     })
     const expected = status === 'SENDING' ? 'RETRY' : status
     t.match(await delivery(one.taskNo), { status, receipts: only({ result: expected, data: '{"code":7}' }) })
+  }
+})
+
+t.test('whatever the hook throws or returns, the receipt is recorded', async t => {
+  let hook: () => unknown = () => undefined
+  const { post, receive, quiet, delivery } = await setup(t, {
+    ...owing,
+    handler: { onReceipt: () => hook() as never }
+  })
+  const hooks = weirdNames.flatMap(name => [
+    () => {
+      throw weirdValues[name]()
+    },
+    () => weirdValues[name](),
+    () => ({ result: weirdValues[name]() }),
+    () => ({ extend: weirdValues[name]() })
+  ])
+  for (const one of hooks) {
+    hook = one
+    const taskNo = await post()
+    await quiet()
+    t.match(await receive({ taskNo }), { applied: true }, String(one))
+    t.match(await delivery(taskNo), { receipts: only({ result: /HANDLED|RETRY/ }) })
   }
 })
 

@@ -7,6 +7,7 @@ import { only } from '../support/only.ts'
 import { readsOf } from '../support/postgres.ts'
 import { setup } from '../support/setup.ts'
 import { until } from '../support/until.ts'
+import { weirdNames, weirdValues } from '../support/weird-values.ts'
 
 /** A handler, and processes that run it. Its downstream `warehouse` reports the tasks in `theirs` as handled. */
 async function story(t: Test, more: Partial<LoadedReconcile> = {}) {
@@ -223,6 +224,23 @@ t.test('a run that throws, hangs or gives nonsense comes again, and says why', a
     await processOf('one', 200).look(never)
     const [row] = await sql`select error, owner, next_at > now() as later, ran_at from reconciliation`
     t.match(row, { error, owner: null, later: true, ran_at: null })
+  }
+})
+
+t.test('whatever a run throws or returns, it is recorded and comes again', async t => {
+  let run: () => unknown = () => []
+  const { due, one, never, sql } = await story(t, { run: () => run() as never })
+  const runs = weirdNames.flatMap(name => [
+    () => {
+      throw weirdValues[name]()
+    },
+    () => [weirdValues[name]()]
+  ])
+  for (run of runs) {
+    await due()
+    await one.look(never)
+    const [row] = await sql`select error, owner, next_at > now() as later from reconciliation`
+    t.match(row, { error: /./, owner: null, later: true }, String(run))
   }
 })
 

@@ -65,7 +65,7 @@ t.test('a folder outside of the project needs no node_modules to use ackbox/hand
   const request = await handlers
     .get('a')
     ?.downstreams[0]?.request({ task, body: { id: '../7' }, raw: '{ }', attempt: 1, deliveryId: 'd' })
-  t.match(request, { url: { href: 'https://w.example/x/..%2F7' }, body: '{ }' })
+  t.match(request, { url: 'https://w.example/x/..%2F7', body: '{ }' })
 })
 
 t.test('zod comes with ackbox/handler, unless the folder has one of its own', async t => {
@@ -353,7 +353,7 @@ t.test('a request may be whatever can be awaited', async t => {
   const { handlers } = await load(folder(t, { 'a.mjs': handler('a', query) }))
   const [w] = handlers.get('a')?.downstreams ?? []
   const sending = { task, body: {}, raw: '', attempt: 1, deliveryId: '' }
-  t.match(await w?.request(sending), { url: { href: 'https://a.example/' } })
+  t.match(await w?.request(sending), { url: 'https://a.example/' })
 })
 
 t.test('handlers that share a downstream have the same signing secrets, or the start is refused', async t => {

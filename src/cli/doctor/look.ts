@@ -8,7 +8,7 @@ import { liveNodes, liveRoles, type NodeFacts } from '../../db/cluster.ts'
 import { checkServer, locatePrimary, openDb, type Sql } from '../../db/pool.ts'
 import type { NamedTarget } from '../../handler/load.ts'
 import { needChannels } from '../../alarm/open-channels.ts'
-import { SetupError } from '../../runtime/errors.ts'
+import { messageOf, SetupError } from '../../runtime/errors.ts'
 import { needTracing } from '../../service/tracing.ts'
 import { loadReaders } from '../../transport/receipt-readers.ts'
 import { commandLine } from '../../runtime/package.ts'
@@ -109,10 +109,7 @@ const toCome: Failed = {
   isToCome: true
 }
 
-const failed = (err: unknown): Failed => {
-  const first = err instanceof AggregateError ? (err.errors[0] as unknown) : err
-  return { error: first instanceof Error ? first.message || first.name : String(first) }
-}
+const failed = (err: unknown): Failed => ({ error: messageOf(err) })
 
 async function lookAtPostgres(url: string, { retentionDays }: Config): Promise<PostgresFacts> {
   await locatePrimary(url)

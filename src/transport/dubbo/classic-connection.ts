@@ -3,6 +3,7 @@ import { at } from '../broker.ts'
 import { failure, type Failure } from '../failure.ts'
 import { patience, protocolFailure } from '../judged.ts'
 import { flags, frameOf, frames, type Frame } from './classic-frame.ts'
+import { isError } from '../../runtime/text-of.ts'
 
 export interface Connection {
   /** `ip:port`. */
@@ -96,7 +97,7 @@ export function openConnection(
       try {
         parser.push(chunk)
       } catch (error) {
-        stop(error instanceof Error ? error.message : 'protocol')
+        stop(isError(error) ? error.message : 'protocol')
       }
     })
     const heartbeat = setInterval(() => {

@@ -1,4 +1,5 @@
 import hessian from 'hessian.js'
+import { textOf } from '../../runtime/text-of.ts'
 import { defined } from '../../domain/optional-members.ts'
 
 /** The result of a handler's `request` for dubbo2. */
@@ -159,7 +160,8 @@ function reader(bytes: Buffer): { read(): unknown; seen: Seen[] } {
     while (byteBuffer.get(byteBuffer.position()) !== mapEnd) {
       const key = decoder.read()
       const value = decoder.read()
-      if (typeof key !== 'object' || key === null) own(map, String(key), value)
+      if (typeof key !== 'object' || key === null)
+        own(map, typeof key === 'string' ? key : textOf(key), value)
     }
     byteBuffer.skip(1)
     return map

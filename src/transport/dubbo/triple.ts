@@ -4,6 +4,7 @@ import type { Outcome } from '../../domain/types.ts'
 import { at, type Broker, chosen, rotated } from '../broker.ts'
 import { exchanges, headersOf } from '../http/client.ts'
 import { failed, failureOf } from '../failure.ts'
+import { reasonOf } from '../../runtime/errors.ts'
 import type { Accepted, Transport, TransportDeps } from '../types.ts'
 
 /** The result of a handler's `request` for dubbo. */
@@ -170,7 +171,7 @@ function argsOf(args: unknown, parameters: number | undefined): Args {
     return { text: textOf(list) }
   } catch (error) {
     return {
-      problem: `args cannot be written as JSON: ${error instanceof Error ? error.message.slice(0, 100) : ''}`
+      problem: `args cannot be written as JSON: ${reasonOf(error)}`
     }
   }
 }

@@ -14,6 +14,7 @@ import {
   nameProblem
 } from './address.ts'
 import { allowList, ownEndpoints } from './allow-list.ts'
+import { isError } from '../../runtime/text-of.ts'
 
 // Decides which targets we may connect to. It judges each address of a name, not only the name, and again the address of the open socket.
 
@@ -197,7 +198,7 @@ function blocked(what: string): Failed {
 const unresolved = (code: string): Failure => failure(`dns: ${code}`)
 
 const codeOf = (error: unknown): string =>
-  error instanceof Error && 'code' in error && typeof error.code === 'string' ? error.code : 'failed'
+  isError(error) && 'code' in error && typeof error.code === 'string' ? error.code : 'failed'
 
 const portOf = (url: URL): number => (url.port ? Number(url.port) : url.protocol === 'https:' ? 443 : 80)
 const bracketed = (host: string): string => (isIPv6(host) ? `[${host}]` : host)

@@ -8,6 +8,7 @@ import {
 import { Failure } from '../failure.ts'
 import { decompress, type Compression } from './decompress.ts'
 import { protocolFailure } from '../judged.ts'
+import { isError } from '../../runtime/text-of.ts'
 
 /** Values in one answer. The limit bounds the time to read it. A receipt with two headers has eleven values. */
 const mostFetched = 200_000
@@ -58,7 +59,7 @@ export function strictly<Answer>(
       if (use === 'sends' && api === apis.metadata && response && hasTopics(response)) {
         return response
       }
-      if (error instanceof Error && GenericError.isGenericError(error)) throw error
+      if (isError(error) && GenericError.isGenericError(error)) throw error
       throw expected(error instanceof Failure ? error : protocolFailure('not an answer of Kafka'))
     } finally {
       reading = undefined
@@ -173,7 +174,7 @@ function judge(api: number, answer: unknown, budget: Budget): void {
     for (const each of of.members)
       if (Buffer.isBuffer(each['metadata'])) each['metadata'] = like(each['metadata'], budget)
   if (api !== apis.auth) return
-  const [, iterations = '0'] = /(?:^|,)i=(\d+)/.exec(String(of['authBytes'])) ?? []
+  const [, iterations = '0'] = /(?:^|,)i=(\d+)/.exec(Buffer.from(of['authBytes'] as Buffer).toString()) ?? []
   if (Number(iterations) > mostIterations)
     throw protocolFailure(`a password of ${mostIterations} rounds and more`)
   const lifetime = of['sessionLifetimeMs'] as bigint

@@ -2,6 +2,7 @@ import type { ProduceResult } from '@platformatic/kafka'
 import type { Outcome } from '../../domain/types.ts'
 import { failed, Failure, failureOf } from '../failure.ts'
 import type { Confirmed } from './partitions.ts'
+import { isError } from '../../runtime/text-of.ts'
 
 export type NotDelivered = Exclude<Outcome, { kind: 'delivered' }>
 
@@ -70,7 +71,7 @@ interface FailedProduce extends Error {
 }
 
 function* tree(error: unknown, depth = 0): Generator<Error> {
-  if (!(error instanceof Error) || depth > 10) return
+  if (!isError(error) || depth > 10) return
   yield error
   yield* tree(error.cause, depth + 1)
   if (error instanceof AggregateError) for (const each of error.errors) yield* tree(each, depth + 1)

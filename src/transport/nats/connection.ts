@@ -13,6 +13,7 @@ import type { Guard } from '../egress/guard.ts'
 import { link, type Link } from '../connection.ts'
 import { tlsName } from '../../runtime/tls.ts'
 import { ownDial, type Dial } from './dial.ts'
+import { isError } from '../../runtime/text-of.ts'
 
 const pingEveryMs = 10_000
 
@@ -76,9 +77,8 @@ export function natsFailure(error: unknown): Failure['outcome'] {
   if (error instanceof errors.TimeoutError) return failed('timeout')
   if (error instanceof errors.ClosedConnectionError || error instanceof errors.DrainingConnectionError)
     return failed('connection_closed')
-  if (error instanceof Error && error.message.includes("'tls'"))
-    return failed('tls: the broker does not offer TLS')
-  if (error instanceof Error && error.cause !== undefined) return natsFailure(error.cause)
+  if (isError(error) && error.message.includes("'tls'")) return failed('tls: the broker does not offer TLS')
+  if (isError(error) && error.cause !== undefined) return natsFailure(error.cause)
   if (error instanceof errors.ConnectionError || error instanceof errors.RequestError || error === undefined)
     return failed('connection_closed')
   return failureOf(error)

@@ -8,6 +8,7 @@ import { failed } from '../failure.ts'
 import type { Link } from '../connection.ts'
 import { natsFailure, natsLink } from './connection.ts'
 import type { SendContext, Transport, TransportDeps } from '../types.ts'
+import { isError } from '../../runtime/text-of.ts'
 
 /** The result of a handler's `request` for nats. */
 export interface NatsRequest {
@@ -141,7 +142,7 @@ const settled = (error: unknown): boolean => error instanceof JetStreamApiError 
 
 /** No stream has the subject. The client reports this as `jetstream is not enabled`, which is rarely the cause. */
 const isNoResponders = (error: unknown): boolean =>
-  error instanceof Error && error.cause instanceof errors.RequestError && error.cause.isNoResponders()
+  isError(error) && error.cause instanceof errors.RequestError && error.cause.isNoResponders()
 
 function outcomeOf(error: unknown, address: string | undefined): Outcome {
   const evidence = address === undefined ? {} : { address }

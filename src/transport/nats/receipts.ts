@@ -19,6 +19,7 @@ import {
   type InHand
 } from '../receipts.ts'
 import { sleep } from '../../runtime/repeat.ts'
+import { isError } from '../../runtime/text-of.ts'
 
 const durable = 'ackbox'
 const waitMost = 1_000
@@ -175,11 +176,10 @@ export function receiptOf(message: Pick<JsMsg, 'data' | 'headers'>): ReceiptMess
 }
 
 const isMissing = (error: unknown): boolean =>
-  error instanceof Error &&
-  (error.name === 'ConsumerNotFoundError' || ('code' in error && error.code === 10_014))
+  isError(error) && (error.name === 'ConsumerNotFoundError' || ('code' in error && error.code === 10_014))
 
 function consumerFailure(error: unknown): { reason: string } {
-  if (error instanceof Error && /no stream matches subject|stream not found/.test(error.message))
+  if (isError(error) && /no stream matches subject|stream not found/.test(error.message))
     return { reason: `target_missing: no stream has ${receiptQueue}` }
   return natsFailure(error)
 }

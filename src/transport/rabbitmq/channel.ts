@@ -14,6 +14,7 @@ import {
 } from './failure.ts'
 import { brokenBy, codeOf, type Dialed } from './dial.ts'
 import type { Flight } from '../sends.ts'
+import { isError } from '../../runtime/text-of.ts'
 
 /** One message in flight. */
 export interface UnconfirmedSend extends Suspect {
@@ -82,7 +83,7 @@ export class ChannelPool {
     this.#onGone = onGone
     connection.on('error', (error: unknown) => {
       // Errors of channels also arrive here if no call waits for them.
-      if (error instanceof Error && error.name !== 'AMQPChannelError') this.#end(brokenBy(error))
+      if (isError(error) && error.name !== 'AMQPChannelError') this.#end(brokenBy(error))
     })
     connection.on('connection.blocked', () => {
       this.#isBlocked = true
@@ -208,7 +209,7 @@ export class ChannelPool {
 
   /** Stores the server's reason: other messages of the channel only learn that it is closed. */
   #heard(lane: Lane, error: unknown): void {
-    if (lane.closed || !(error instanceof Error) || error.name !== 'AMQPChannelError') return
+    if (lane.closed || !isError(error) || error.name !== 'AMQPChannelError') return
     const code = codeOf(error)
     if (code === 'CH_CLOSE') return
     lane.closed = { code, text: error.message }

@@ -6,6 +6,7 @@ import { failed, Failure, failure, type Failed, failureOf } from '../failure.ts'
 import type { Guard } from '../egress/guard.ts'
 import { tlsName } from '../../runtime/tls.ts'
 import { bounded, type MayCome } from './bounded.ts'
+import { codeOf as nodeCode, isError } from '../../runtime/text-of.ts'
 
 export interface Dialed {
   connection: Connection
@@ -87,7 +88,7 @@ async function connect(
 export function brokenBy(error: unknown): Failed {
   if (error instanceof Failure) return error.outcome
   const code = codeOf(error)
-  const text = error instanceof Error ? error.message : ''
+  const text = isError(error) ? error.message : ''
   // NOT_ALLOWED: the virtual host does not exist, or this user has no access to it.
   if (code === 'NOT_ALLOWED' && text.includes('not found'))
     return failed('target_missing: the virtual host does not exist')
@@ -108,5 +109,4 @@ const words: Readonly<Record<string, string>> = {
   COMMAND_INVALID: 'protocol: not AMQP 0-9-1'
 }
 
-export const codeOf = (error: unknown): string =>
-  error instanceof Error && 'code' in error ? String(error.code) : 'unknown'
+export const codeOf = (error: unknown): string => nodeCode(error) ?? 'unknown'

@@ -6,6 +6,7 @@ import { failed, Failure, failureOf } from '../failure.ts'
 import { withinLimits, type ReplyLimits } from '../redis-replies.ts'
 import { defined } from '../../domain/optional-members.ts'
 import { tlsName } from '../../runtime/tls.ts'
+import { isError } from '../../runtime/text-of.ts'
 
 export interface RedisConnection {
   redis: Redis
@@ -49,7 +50,7 @@ export const opener =
     try {
       await redis.connect()
       // The client goes on after a failed SELECT: it would write to database 0.
-      if (last instanceof Error) throw last
+      if (isError(last)) throw last
     } catch (error) {
       end()
       const outcome = outcomeOf(last ?? error)
@@ -64,7 +65,7 @@ export const opener =
   }
 
 const isReply = (error: unknown): error is Error =>
-  error instanceof Error && /^(?:-?[A-Z]{2,32})(?: |$)/.test(error.message)
+  isError(error) && /^(?:-?[A-Z]{2,32})(?: |$)/.test(error.message)
 
 const replies: Readonly<Record<string, Outcome>> = {
   WRONGTYPE: { kind: 'refused', reason: 'wrong_type: the key is not a stream' },
@@ -84,7 +85,7 @@ export function outcomeOf(error: unknown): Outcome {
     const [word = ''] = error.message.split(' ')
     return replies[word] ?? failed(`broker: ${word}`)
   }
-  if (error instanceof Error && /Connection is closed|isn't writeable/.test(error.message))
+  if (isError(error) && /Connection is closed|isn't writeable/.test(error.message))
     return failed('connection_closed')
   return failureOf(error)
 }

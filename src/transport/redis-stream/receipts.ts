@@ -17,6 +17,7 @@ import {
 } from '../receipts.ts'
 import { opener, outcomeOf, type RedisConnection } from './connection.ts'
 import { sleep } from '../../runtime/repeat.ts'
+import { isError } from '../../runtime/text-of.ts'
 
 const group = 'ackbox'
 /** In a container the name is the same after a restart, so the process finds its unacknowledged entries at once. */
@@ -85,7 +86,7 @@ async function makeGroup({ redis }: RedisConnection): Promise<void> {
   try {
     await redis.call('XGROUP', 'CREATE', receiptQueue, group, '0', 'MKSTREAM')
   } catch (error) {
-    if (!(error instanceof Error && error.message.startsWith('BUSYGROUP'))) throw error
+    if (!(isError(error) && error.message.startsWith('BUSYGROUP'))) throw error
   }
 }
 

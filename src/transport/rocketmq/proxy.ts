@@ -8,6 +8,7 @@ import type { Guard } from '../egress/guard.ts'
 import { tlsName } from '../../runtime/tls.ts'
 import { boundProtobuf } from './protobuf.ts'
 import { notConnected } from './status.ts'
+import { isError } from '../../runtime/text-of.ts'
 
 // Only the protocol of rocketmq-client-nodejs is used, not its client. Its Producer resolves and connects by itself, past
 // our guard; it cannot cancel a call; and its sessions continue for ever after a shutdown.
@@ -198,7 +199,7 @@ export function listen<Answer>(
         onAnswer(answer)
       } catch (error) {
         isBroken = true
-        reject(error instanceof Error ? error : new Error('not an error'))
+        reject(isError(error) ? error : new Error('not an error'))
         answers.cancel()
       }
     })

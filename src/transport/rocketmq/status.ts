@@ -1,6 +1,7 @@
 import definition from 'rocketmq-client-nodejs/proto/apache/rocketmq/v2/definition_pb.js'
 import type { Outcome } from '../../domain/types.ts'
 import { failed, failureOf } from '../failure.ts'
+import { isError } from '../../runtime/text-of.ts'
 
 type NotDelivered = Exclude<Outcome, { kind: 'delivered' }>
 
@@ -55,7 +56,7 @@ interface CallError {
 }
 
 const isCallError = (error: unknown): error is CallError =>
-  error instanceof Error && 'details' in error && 'code' in error && typeof error.code === 'number'
+  isError(error) && 'details' in error && 'code' in error && typeof error.code === 'number'
 
 export const isUnavailable = (error: unknown): boolean =>
   isCallError(error) && error.code === codes.unavailable
