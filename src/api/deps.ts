@@ -23,6 +23,7 @@ import type { ChangeWatcher } from '../delivery/watch-changes.ts'
 import type { DtmTargets } from '../handler/dtm.ts'
 import type { Logger } from '../runtime/logger.ts'
 import type { Metrics } from '../runtime/metrics.ts'
+import type { Content } from '../domain/content.ts'
 import type { Actor } from '../domain/types.ts'
 
 type AlarmFilter = Parameters<typeof listAlarms>[1]
@@ -45,7 +46,7 @@ export interface ApiDeps {
   /** Why the handler of a task would refuse it. Called only if the task is refused anyway, so that the answer names all errors. */
   refusal: RefusalBy
   /** By taskNo, for known tasks. */
-  contentHashes(taskNos: readonly string[]): Promise<ReadonlyMap<string, string>>
+  contents(taskNos: readonly string[]): Promise<ReadonlyMap<string, Content>>
   /** Resolves with the current state when the task has ended, at the timeout, or on abort. Each `quotaKey` has a share of the places. */
   waitTask(
     taskNo: string,

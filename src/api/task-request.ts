@@ -6,14 +6,10 @@ import { durationMs } from '../handler/define.ts'
 import { isDtmTaskNo } from '../handler/dtm.ts'
 import { invalid, refusalProblem, together } from './problem.ts'
 import { instant, maxBodyBytes, taskBody, yearMs, type TaskBody } from './requests.ts'
+import { isSameContent } from '../domain/content.ts'
+import { checkAfterMs, contentOf } from './task-content.ts'
 import { Problem, type Invalid, type ProblemCode } from '../runtime/errors.ts'
-import {
-  codeOfDefault,
-  contentHash,
-  defaultTaskNo,
-  mayBeHashedDefault,
-  type JsonRead
-} from '../json/reader.ts'
+import { codeOfDefault, defaultTaskNo, mayBeHashedDefault, type JsonRead } from '../json/reader.ts'
 
 /** The context for checking a posted task. */
 export interface RequestContext {
@@ -56,7 +52,7 @@ export function readTaskRequest(posted: PostedTask, context: RequestContext): Ch
       sceneType: task.sceneType ?? '',
       messageBody: text,
       body: task.messageBody,
-      contentHash: contentHash(task, text),
+      ...contentOf(task, text),
       startAt: task.deliverStartTime === undefined ? null : instant(task.deliverStartTime),
       delayMs: task.delay ?? null,
       deliverBefore: task.deliverBefore === undefined ? null : instant(task.deliverBefore),
@@ -91,7 +87,6 @@ export function countRefused(
   if (typeof code === 'string' && handlers.has(code)) metrics.accepted(code, 'refused')
 }
 
-const checkAfterMs = 35_000
 const noMalformed: ReadonlySet<string> = new Set()
 
 const bizOf = ({ bizType, bizKey, uniqueBiz }: TaskBody): NonNullable<TaskRequest['biz']> | null =>
@@ -233,14 +228,16 @@ function isOfOthers(
  * reveal whether another producer has a task with this number.
  */
 export async function knownAmong(
-  deps: Pick<ApiDeps, 'contentHashes'>,
+  deps: Pick<ApiDeps, 'contents'>,
   caller: Caller,
   requests: readonly TaskRequest[]
 ): Promise<(request: TaskRequest) => boolean> {
   if (requests.length === 0) return () => false
-  const stored = await deps.contentHashes(requests.map(({ taskNo }) => taskNo))
-  return ({ taskNo, contentHash }) =>
-    caller.messageCodes === null ? stored.has(taskNo) : stored.get(taskNo) === contentHash
+  const stored = await deps.contents(requests.map(({ taskNo }) => taskNo))
+  return request => {
+    const known = stored.get(request.taskNo)
+    return known !== undefined && (caller.messageCodes === null || isSameContent(known, request))
+  }
 }
 
 // https://www.w3.org/TR/trace-context/#traceparent-header ; all zeros and version ff are invalid.

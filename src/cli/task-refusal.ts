@@ -2,6 +2,7 @@
 import { pino } from 'pino'
 import { bodyOf, problemOf, refusalProblem } from '../api/problem.ts'
 import { readTaskRequest } from '../api/task-request.ts'
+import { normalHash } from '../domain/content.ts'
 import { refusalBy } from '../delivery/handler-refusal.ts'
 import type { Registry } from '../handler/load.ts'
 import { readJson } from '../json/reader.ts'
@@ -43,7 +44,7 @@ export function refusalOf(
     if (ifNew) throw ifNew
     const refused = refusal(taskRequest)
     if (refused) return bodyOf(refusalProblem(refused, taskRequest.messageCode, [...handlers.keys()], ''))
-    const content = taskRequest.contentHash.slice(0, 12)
+    const content = normalHash(taskRequest).slice(0, 12)
     const first = contents.get(taskRequest.taskNo)
     if (first !== undefined && first !== content)
       return problemBody('TASK_CONFLICT', 'another row has this taskNo, with other content')

@@ -1,6 +1,7 @@
 // Tasks that wait for others. A row of `dependency` is open while its task still waits; only open rows are searched.
 import { raiseAgain } from './alarms.ts'
 import { plainArray, textArray } from './arrays.ts'
+import type { Content } from '../domain/content.ts'
 import type { Sql } from './pool.ts'
 import { startMs } from './task-progress.ts'
 import {
@@ -16,17 +17,17 @@ import {
 import { isError } from '../runtime/text-of.ts'
 
 /** An existing task that may be a prerequisite. */
-interface Found {
+interface Found extends Content {
   id: string
   state: string
   messageCode: string
-  contentHash: string
 }
 
 /** By taskNo; unknown ones are missing. */
 export async function findTasks(sql: Sql, taskNos: readonly string[]): Promise<Map<string, Found>> {
   const rows = await sql<(Found & { task_no: string })[]>`
-    select task_no, id, state, message_code as "messageCode", content_hash as "contentHash" from task where task_no = any(${textArray(taskNos)}::text[])`
+    select task_no, id, state, message_code as "messageCode", content_hash as "contentHash", content_normal as "contentNormal"
+    from task where task_no = any(${textArray(taskNos)}::text[])`
   return new Map(rows.map(({ task_no, ...found }) => [task_no, found]))
 }
 

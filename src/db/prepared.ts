@@ -102,7 +102,7 @@ export async function commitTasks(sql: Sql, tasks: readonly NewTask[]): Promise<
       where p.task_id = any(${ids}::uuid[]) and p.task_id = a.id and (p.task_id in (select id from stored)) is true
     ), ${resolvingAlarm(sql)},${insertDeliveriesCte(sql, tasks)}
     ${resultSelect(sql, tasks)}`
-  return insertedOf(done, tasks).map(one => one ?? { kind: 'known', contentHash: null })
+  return insertedOf(done, tasks).map(one => one ?? { kind: 'known', content: null })
 }
 
 /** False: it is no longer PREPARED, or a check was recorded since it was read. */

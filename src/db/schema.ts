@@ -66,6 +66,8 @@ export const task = pgTable(
     sceneType: text('scene_type').notNull(),
     messageBody: text('message_body').notNull(),
     contentHash: text('content_hash').notNull(),
+    /** Null: the same as content_hash, or stored by a process of version 1.0. */
+    contentNormal: text('content_normal'),
     deliverStartTime: at('deliver_start_time'),
     needCallback: boolean('need_callback'),
     retryTimes: smallint('retry_times'),

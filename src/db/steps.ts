@@ -45,7 +45,7 @@ export async function insertSteps(sql: Sql, first: NewTask, steps: NewSteps): Pr
     ${resultSelect(sql, all)}`
   const inserted = insertedOf(done, going)
   if (!ended) return resolveConflicts(sql, going, inserted)
-  return inserted.map(one => one ?? { kind: 'known', contentHash: null })
+  return inserted.map(one => one ?? { kind: 'known', content: null })
 }
 
 /** Updates nothing if it is not in `locked`. */

@@ -5,7 +5,7 @@ import type { Task } from '../domain/types.ts'
 /** A row of `task`, as far as handlers and hooks see it. */
 export type TaskRow = Omit<
   Row<typeof task>,
-  'seq' | 'content_hash' | 'state' | 'biz_type' | 'biz_key' | 'unique_biz'
+  'seq' | 'content_hash' | 'content_normal' | 'state' | 'biz_type' | 'biz_key' | 'unique_biz'
 >
 
 const columns: Record<keyof TaskRow, true> = {

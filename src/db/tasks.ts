@@ -10,17 +10,17 @@ import {
   type NewDelivery,
   type Place
 } from './new-deliveries.ts'
+import type { Content } from '../domain/content.ts'
 import type { Invalid } from '../runtime/errors.ts'
 import type { TaskState } from '../domain/types.ts'
 
 /** A task to store. Its text members are as posted; times are Dates; `delayMs` counts from the database's now. */
-export interface NewTask {
+export interface NewTask extends Content {
   id: string
   taskNo: string
   messageCode: string
   sceneType: string
   messageBody: string
-  contentHash: string
   startAt: Date | null
   delayMs: number | null
   deliverBefore: Date | null
@@ -75,8 +75,8 @@ export interface After {
 /** The result of one NewTask. `inFlight` are indexes into its deliveries; `places` has one for each, only with an orderingKey. */
 export type InsertResult =
   | { kind: 'created'; at: Date; inFlight: number[]; places?: (Place | undefined)[] }
-  /** contentHash null: it is gone, no half message any more, or checked meanwhile. */
-  | { kind: 'known'; contentHash: string | null }
+  /** content null: it is gone, no half message any more, or checked meanwhile. */
+  | { kind: 'known'; content: Content | null }
   /** Another task has its business key; `by` is the taskNo of that task. */
   | { kind: 'biz_taken'; by: string }
   /** It names prerequisites that it cannot wait for. */
@@ -135,12 +135,12 @@ export const resultSelect = (sql: Sql, tasks: readonly NewTask[]) => sql`
 /** The insert for the CTE `stored` of a statement that stores tasks. `only`: a condition for all of them. */
 export const insertTasksSql = (sql: Sql, tasks: readonly NewTask[], state: TaskState, only = sql``) => sql`
       insert into task (
-        id, task_no, message_code, scene_type, message_body, content_hash, deliver_start_time,
+        id, task_no, message_code, scene_type, message_body, content_hash, content_normal, deliver_start_time,
         need_callback, retry_times, extend, state, created_at, created_by, traceparent, biz_type, biz_key, unique_biz${
           hasKey(tasks) ? sql`, ordering_key` : sql``
         }
       )
-      select id, task_no, message_code, scene_type, message_body, content_hash,
+      select id, task_no, message_code, scene_type, message_body, content_hash, content_normal,
         coalesce(start_at, now() + delay_ms * interval '1 ms'),
         need_callback, retry_times, extend, ${state}::text, now(), created_by, traceparent, biz_type, biz_key, unique_biz${
           hasKey(tasks) ? sql`, ordering_key` : sql``
@@ -149,6 +149,7 @@ export const insertTasksSql = (sql: Sql, tasks: readonly NewTask[], state: TaskS
         ${plainArray(tasks.map(task => task.id))}::uuid[], ${textArray(tasks.map(task => task.taskNo))}::text[],
         ${textArray(tasks.map(task => task.messageCode))}::text[], ${textArray(tasks.map(task => task.sceneType))}::text[],
         ${textArray(tasks.map(task => task.messageBody))}::text[], ${textArray(tasks.map(task => task.contentHash))}::text[],
+        ${textArray(tasks.map(task => task.contentNormal))}::text[],
         ${textArray(tasks.map(task => task.startAt?.toISOString()))}::timestamptz[],
         ${plainArray(tasks.map(task => task.delayMs))}::float8[],
         ${plainArray(tasks.map(task => task.needCallback))}::boolean[], ${plainArray(tasks.map(task => task.retryTimes))}::int[],
@@ -159,7 +160,7 @@ export const insertTasksSql = (sql: Sql, tasks: readonly NewTask[], state: TaskS
           hasKey(tasks) ? sql`, ${textArray(tasks.map(task => task.orderingKey))}::text[]` : sql``
         }
       ) as a (
-        id, task_no, message_code, scene_type, message_body, content_hash, start_at, delay_ms,
+        id, task_no, message_code, scene_type, message_body, content_hash, content_normal, start_at, delay_ms,
         need_callback, retry_times, extend, created_by, traceparent, biz_type, biz_key, unique_biz${
           hasKey(tasks) ? sql`, ordering_key` : sql``
         }
@@ -221,11 +222,11 @@ export async function resolveConflicts(
 ): Promise<InsertResult[]> {
   const missing = tasks.filter((_, index) => !inserted[index])
   const known = missing.length
-    ? await findHashes(
+    ? await findContents(
         sql,
         missing.map(task => task.taskNo)
       )
-    : new Map<string, string>()
+    : new Map<string, Content>()
   const taken = await findBizTaken(
     sql,
     missing.filter(task => !known.has(task.taskNo))
@@ -235,7 +236,7 @@ export async function resolveConflicts(
     return (
       inserted[index] ??
       (by === undefined
-        ? { kind: 'known', contentHash: known.get(task.taskNo) ?? null }
+        ? { kind: 'known', content: known.get(task.taskNo) ?? null }
         : { kind: 'biz_taken', by })
     )
   })
@@ -266,9 +267,11 @@ async function findBizTaken<Task extends { messageCode: string; biz?: Biz | null
   return taken
 }
 
-/** content_hash by taskNo; unknown ones are missing. */
-export async function findHashes(sql: Sql, taskNos: readonly string[]): Promise<Map<string, string>> {
-  const rows = await sql<Pick<Row<typeof task>, 'task_no' | 'content_hash'>[]>`
-    select task_no, content_hash from task where task_no = any(${textArray(taskNos)}::text[])`
-  return new Map(rows.map(row => [row.task_no, row.content_hash]))
+/** By taskNo; unknown ones are missing. */
+export async function findContents(sql: Sql, taskNos: readonly string[]): Promise<Map<string, Content>> {
+  const rows = await sql<Pick<Row<typeof task>, 'task_no' | 'content_hash' | 'content_normal'>[]>`
+    select task_no, content_hash, content_normal from task where task_no = any(${textArray(taskNos)}::text[])`
+  return new Map(
+    rows.map(row => [row.task_no, { contentHash: row.content_hash, contentNormal: row.content_normal }])
+  )
 }

@@ -2,7 +2,8 @@ import { refusesItem } from '../db/batch.ts'
 import { codesOfOthers } from '../db/cluster.ts'
 import { rejectFromOutbox, removeFromOutbox, type OutboxRow } from '../db/outbox.ts'
 import type { Sql } from '../db/pool.ts'
-import { findHashes, insertFromOutbox, type InsertResult, type NewTask } from '../db/tasks.ts'
+import { findContents, insertFromOutbox, type InsertResult, type NewTask } from '../db/tasks.ts'
+import { isSameContent, type Content } from '../domain/content.ts'
 import { uuidv7 } from '../domain/ids.ts'
 import { reasonOf, type ProblemBody } from '../runtime/errors.ts'
 import { failpoint } from '../runtime/failpoint.ts'
@@ -67,7 +68,7 @@ export async function acceptRows(
 ): Promise<AcceptRowsResult & { elsewhere: readonly OutboxRow[] }> {
   const read = rows.map(row => ({ row, ...deps.reader.read(row) }))
   const late = read.flatMap(one => ('taskRequest' in one && one.ifNew ? [one.taskRequest.taskNo] : []))
-  const known = late.length > 0 ? await findHashes(deps.sql, late) : new Map<string, string>()
+  const known = late.length > 0 ? await findContents(deps.sql, late) : new Map<string, Content>()
   const all = read.map(one => {
     if ('problem' in one) return one
     const { row, taskRequest, ifNew } = one
@@ -160,11 +161,10 @@ async function storeAll(deps: AcceptRowsDeps, ready: readonly Ready[]): Promise<
       else left++
       continue
     }
-    const hash =
-      result?.kind === 'created' ? first.task.contentHash : result?.kind === 'known' && result.contentHash
+    const stored = result?.kind === 'created' ? first.task : result?.kind === 'known' && result.content
     // Retention removed it at this moment, or the first row of this taskNo was refused: the next look decides.
-    if (!hash) left++
-    else if (hash === task.contentHash) same.push(row)
+    if (!stored) left++
+    else if (isSameContent(stored, task)) same.push(row)
     else others.push({ row, problem: deps.reader.problemOf({ kind: 'conflict' }, taskRequest) })
   }
   const lost = (await drop(deps, same)) + (await reject(deps, others))

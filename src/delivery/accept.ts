@@ -6,6 +6,7 @@ import type { InsertResult, NewTask } from '../db/tasks.ts'
 import { HandlerElsewhere, Unavailable } from '../runtime/errors.ts'
 import type { LoadedHandler } from '../handler/loaded.ts'
 import type { Metrics } from '../runtime/metrics.ts'
+import { isSameContent, type Content } from '../domain/content.ts'
 import { uuidv7 } from '../domain/ids.ts'
 import { writeDependents, type WriteDependentsDeps } from './write-dependents.ts'
 import { inTurn } from './in-turn.ts'
@@ -117,7 +118,7 @@ export function acceptor(deps: AcceptDeps): Accept {
     const checked = requests.map(one => newTaskOf(deps, one))
     const laters = checked.some(isUnknown) ? await findElsewhere(deps, requests) : noneLater
     // The first task with a taskNo is written. The others in the same call are compared with it.
-    const firsts = new Map<string, { contentHash: string; done: Promise<AcceptResult> }>()
+    const firsts = new Map<string, { content: Content; done: Promise<AcceptResult> }>()
     const put = inTurn((task, at) => store(deps, writes, task, requests[at] as TaskRequest))
     const acceptOne = async (one: (typeof checked)[number], index: number): Promise<BatchAcceptResult> => {
       const later = laters.get(index)
@@ -126,10 +127,10 @@ export function acceptor(deps: AcceptDeps): Accept {
       const first = firsts.get(one.taskNo)
       if (!first) {
         const done = put(one, index)
-        firsts.set(one.taskNo, { contentHash: one.contentHash, done })
+        firsts.set(one.taskNo, { content: one, done })
         return done
       }
-      if (first.contentHash !== one.contentHash) {
+      if (!isSameContent(first.content, one)) {
         deps.metrics.accepted(one.messageCode, 'conflict')
         return { kind: 'conflict' }
       }
@@ -179,6 +180,7 @@ export function newTaskOf(
     sceneType: request.sceneType,
     messageBody: request.messageBody,
     contentHash: request.contentHash,
+    contentNormal: request.contentNormal ?? null,
     startAt: request.startAt,
     delayMs: request.delayMs,
     deliverBefore: request.deliverBefore,
@@ -266,7 +268,7 @@ async function store(
     deps.metrics.accepted(task.messageCode, 'conflict')
     return { kind: 'biz_conflict', by: inserted.by }
   }
-  if (inserted.contentHash !== null && inserted.contentHash !== task.contentHash) {
+  if (inserted.content && !isSameContent(inserted.content, task)) {
     deps.metrics.accepted(task.messageCode, 'conflict')
     return { kind: 'conflict' }
   }
@@ -274,7 +276,7 @@ async function store(
   // Retention removed it between the two statements: the same POST creates it again.
   if (!view) throw new Unavailable('the task was removed while it was accepted: post it again')
   deps.metrics.accepted(task.messageCode, 'same')
-  // The same content includes the same `after`.
+  // The same content includes the same prerequisites, in any order.
   return { kind: 'same', task: task.after ? { ...view, after: [...task.after.taskNos] } : view }
 }
 

@@ -21,7 +21,7 @@ export function halfCommits(deps: WriteTasksDeps): HalfCommits {
     add(task) {
       const first = underWay.get(task.id)
       // With the same task twice, the statement would fail for all other tasks.
-      if (first) return first.then(() => ({ kind: 'known', contentHash: null }))
+      if (first) return first.then(() => ({ kind: 'known', content: null }))
       const { length } = task.messageBody
       text += length
       const done = batch.add(task).finally(() => {

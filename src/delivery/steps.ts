@@ -21,7 +21,14 @@ export function withSteps(
     const handler = deps.handlers.get(step.messageCode)
     if (!handler) return 'no_handler'
     const { committed: _, ...same } = first
-    const task: NewTask = { ...same, ...step, id: uuidv7(), contentHash: '', deliveries: [] }
+    const task: NewTask = {
+      ...same,
+      ...step,
+      id: uuidv7(),
+      contentHash: '',
+      contentNormal: null,
+      deliveries: []
+    }
     task.deliveries = fanOut(deps, handler, task, () => ({
       task: acceptedTaskOf(task, now),
       body: JSON.parse(task.messageBody) as unknown

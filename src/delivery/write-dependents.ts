@@ -60,7 +60,7 @@ async function insert(sql: Sql, tasks: readonly NewTask[]): Promise<InsertResult
   for (const task of tasks) {
     const known = stored.get(task.taskNo)
     if (known) {
-      answered.set(task, { kind: 'known', contentHash: known.contentHash })
+      answered.set(task, { kind: 'known', content: known })
       continue
     }
     const first = fresh.get(task.taskNo)
@@ -83,7 +83,7 @@ async function insert(sql: Sql, tasks: readonly NewTask[]): Promise<InsertResult
     answered.set(taken[at]!, result.kind === 'created' ? { ...result, inFlight: [] } : result)
   for (const { task, first } of repeats) {
     const result = answered.get(first)
-    if (result?.kind === 'created') answered.set(task, { kind: 'known', contentHash: first.contentHash })
+    if (result?.kind === 'created') answered.set(task, { kind: 'known', content: first })
     else if (result) answered.set(task, result)
   }
   return tasks.map(task => {

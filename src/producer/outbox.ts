@@ -76,9 +76,9 @@ function columns(row: WrittenTask): [name: string, type: string, value: Value][]
     ['message_code', 'text', row.messageCode],
     ['message_body', 'text', row.messageBody],
     ['scene_type', 'text', row.sceneType ?? null],
-    ['deliver_start_time', 'timestamptz', row.deliverStartTime ?? null],
+    ['deliver_start_time', 'timestamptz', rounded(row.deliverStartTime)],
     ['delay_ms', 'bigint', text(row.delayMs)],
-    ['deliver_before', 'timestamptz', row.deliverBefore ?? null],
+    ['deliver_before', 'timestamptz', rounded(row.deliverBefore)],
     ['ordering_key', 'text', row.orderingKey ?? null],
     ['need_callback', 'boolean', text(row.needCallback)],
     ['retry_times', 'int', text(row.retryTimes)],
@@ -95,12 +95,16 @@ const text = (value: number | boolean | undefined): Value => (value === undefine
 
 function forMysql(type: string, value: Value): Value {
   if (type === 'boolean') return value === 'true' ? '1' : '0'
-  if (type === 'timestamptz' && value !== null) return utc(value)
+  // Its datetime has no zone.
+  if (type === 'timestamptz' && value !== null) return value.replace('T', ' ').replace('Z', '')
   return value
 }
 
-/** A datetime of MySQL, which has no zone: in UTC, and rounded up, so that no delivery starts too early. */
-function utc(time: string): string {
-  const isFiner = /\.\d{3}\d*[1-9]/.test(time)
-  return new Date(Date.parse(time) + (isFiner ? 1 : 0)).toISOString().replace('T', ' ').replace('Z', '')
+/** In UTC, rounded up to a millisecond as Ackbox does: a database would round to its own precision, and a delivery would start too early. */
+function rounded(time: string | undefined): Value {
+  if (time === undefined) return null
+  // Date.parse reads a fraction of ten digits wrongly.
+  const [fraction = ''] = /\.\d+/.exec(time) ?? []
+  const ms = Date.parse(time.replace(fraction, '')) + Math.ceil(Number(`0${fraction}`) * 1_000)
+  return new Date(ms).toISOString()
 }

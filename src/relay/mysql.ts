@@ -127,7 +127,7 @@ const time = (name: string) => `date_format(${name}, '%Y-%m-%dT%H:%i:%s.%fZ')`
 const isNear = `delay_ms between -${farMs} and ${farMs}`
 const members = `id, task_no as taskNo, message_code as messageCode,
   case when length(message_body) <= ${mostBodyBytes} then message_body end as messageBody, scene_type as sceneType,
-  ${time(`coalesce(deliver_start_time, case when ${isNear} then timestampadd(microsecond, delay_ms * 1000, created_at) end)`)} as deliverStartTime,
+  ${time(`coalesce(deliver_start_time, case when ${isNear} then timestampadd(microsecond, nullif(delay_ms, 0) * 1000, created_at) end)`)} as deliverStartTime,
   case when deliver_start_time is not null or not ${isNear} then delay_ms end as delayMs, ${time('deliver_before')} as deliverBefore,
   ordering_key as orderingKey, need_callback as needCallback, retry_times as retryTimes, biz_type as bizType, biz_key as bizKey,
   unique_biz as uniqueBiz, \`after\`, extend, traceparent`

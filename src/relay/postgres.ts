@@ -189,7 +189,7 @@ const members = (tx: Transaction) => {
   return tx`
     id::text, task_no as "taskNo", message_code as "messageCode",
     case when octet_length(message_body) <= ${mostBodyBytes} then message_body end as "messageBody",
-    scene_type as "sceneType", ${time(`coalesce(deliver_start_time, case when ${isNear} then created_at + delay_ms * interval '1 ms' end)`)} as "deliverStartTime",
+    scene_type as "sceneType", ${time(`coalesce(deliver_start_time, case when ${isNear} then created_at + nullif(delay_ms, 0) * interval '1 ms' end)`)} as "deliverStartTime",
     case when deliver_start_time is not null or not ${tx.unsafe(isNear)} then delay_ms::float8 end as "delayMs",
     ${time('deliver_before')} as "deliverBefore", ordering_key as "orderingKey", need_callback as "needCallback",
     retry_times as "retryTimes", biz_type as "bizType", biz_key as "bizKey", unique_biz as "uniqueBiz",

@@ -21,7 +21,7 @@ import {
   revokeKey
 } from '../db/api-keys.ts'
 import { readStats } from '../db/statistics.ts'
-import { findHashes } from '../db/tasks.ts'
+import { findContents } from '../db/tasks.ts'
 import type { Accept } from '../delivery/accept.ts'
 import { dryRun } from '../delivery/dry-run.ts'
 import { requestNow, withRequests, type RequestAgainDeps } from '../delivery/request-again.ts'
@@ -75,7 +75,7 @@ export function apiCalls(options: ApiCallsOptions): ApiDeps {
     async readTask(taskNo, codes = null) {
       return withWaitingFor(explaining, await readTask(reads, taskNo, codes), codes)
     },
-    contentHashes: taskNos => findHashes(sql, taskNos),
+    contents: taskNos => findContents(sql, taskNos),
     async waitTask(taskNo, quotaKey, timeoutMs, signal, codes) {
       return (
         (await longPolls.wait(taskNo, quotaKey, timeoutMs, signal)) ??

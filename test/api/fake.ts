@@ -8,6 +8,7 @@ import { z } from 'zod'
 import { buildApp } from '../../src/api/app.ts'
 import type { ApiDeps } from '../../src/api/deps.ts'
 import type { ConnectionLimits } from '../../src/api/connections.ts'
+import { isSameContent, type Content } from '../../src/domain/content.ts'
 import { uuidv7 } from '../../src/domain/ids.ts'
 import { problemBody } from '../../src/runtime/errors.ts'
 import { createMetrics } from '../../src/runtime/metrics.ts'
@@ -15,7 +16,7 @@ import type { App } from '../../src/api/typed.ts'
 
 /** The rest of the service, in memory. It is enough to check the calls of the API and its answers. */
 export function fakeService() {
-  const stored = new Map<string, { task: TaskView; contentHash: string }>()
+  const stored = new Map<string, { task: TaskView; content: Content }>()
   const asked: TaskRequest[] = []
   const receipts: ReceiptRequest[] = []
   const audits: { who: string; what: string; target: string }[] = []
@@ -83,7 +84,7 @@ export function fakeService() {
     asked.push(one)
     const known = stored.get(one.taskNo)
     if (known)
-      return known.contentHash === one.contentHash
+      return isSameContent(known.content, one)
         ? { kind: 'same', task: brief(known.task) }
         : { kind: 'conflict' }
     const task: TaskView = {
@@ -119,7 +120,7 @@ export function fakeService() {
         }
       ]
     }
-    stored.set(one.taskNo, { task, contentHash: one.contentHash })
+    stored.set(one.taskNo, { task, content: one })
     return { kind: 'created', task: brief(task) }
   }
 
@@ -128,11 +129,11 @@ export function fakeService() {
     acceptMany: async many => many.map(accept),
     refusal: () => undefined,
     readTask: async taskNo => stored.get(taskNo)?.task ?? null,
-    contentHashes: async taskNos =>
+    contents: async taskNos =>
       new Map(
         taskNos.flatMap(taskNo => {
           const known = stored.get(taskNo)
-          return known ? [[taskNo, known.contentHash]] : []
+          return known ? [[taskNo, known.content]] : []
         })
       ),
     waitTask: async (taskNo, _owner, timeoutMs, signal) => {

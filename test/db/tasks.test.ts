@@ -45,15 +45,15 @@ t.test('what is not due, has no room or is skipped is not claimed', async t => {
   near(5, 30_000)
 })
 
-t.test('a taskNo that is taken gives the hash of what is stored, also within the batch', async t => {
+t.test('a taskNo that is taken gives the content of what is stored, also within the batch', async t => {
   const { sql } = await testDb(t)
-  await insertTasks(sql, [newTask({ taskNo: 'a', contentHash: 'first' })])
+  await insertTasks(sql, [newTask({ taskNo: 'a', contentHash: 'first', contentNormal: 'in normal form' })])
   const done = await insertTasks(sql, [
     newTask({ taskNo: 'a', contentHash: 'other' }),
     newTask({ taskNo: 'b', contentHash: 'one' }),
     newTask({ taskNo: 'b', contentHash: 'one' })
   ])
-  t.same(done[0], { kind: 'known', contentHash: 'first' })
+  t.same(done[0], { kind: 'known', content: { contentHash: 'first', contentNormal: 'in normal form' } })
   t.same(
     done
       .slice(1)
@@ -114,7 +114,9 @@ t.test(
     )
     t.equal(done.flat().filter(one => one.kind === 'created').length, 100)
     t.ok(
-      done.flat().every(one => one.kind === 'created' || (one.kind === 'known' && one.contentHash === 'hash'))
+      done
+        .flat()
+        .every(one => one.kind === 'created' || (one.kind === 'known' && one.content?.contentHash === 'hash'))
     )
     t.equal((await sql`select from delivery`).length, 100)
   }
