@@ -1,7 +1,8 @@
 import { signer } from '../transport/sign.ts'
 import type { ChannelKind } from './channel-config.ts'
 import { dingtalk, feishu, slack, wecom } from './chat.ts'
-import { groupOf, isResolved, textOf, titleOf } from './message.ts'
+import { visibleJson } from './inert-text.ts'
+import { groupOf, inert, isResolved, textOf, titleOf } from './message.ts'
 import type { Format, Rate } from './types.ts'
 
 const takenBy2xx = (): true => true
@@ -25,7 +26,11 @@ const pagerduty: Format = {
               timestamp: since,
               component: downstream || 'ackbox',
               class: kind,
-              custom_details: { count, deliveries: deliveries.slice(0, 20), more }
+              custom_details: {
+                count,
+                deliveries: deliveries.slice(0, 20).map(one => inert(one, kind)),
+                more
+              }
             },
             client: 'Ackbox'
           })
@@ -78,7 +83,7 @@ const webhook: Format = {
   rate: { burst: 100, everyMs: 100 },
   request({ url, secret = '' }, message, { now }) {
     const { id, ...rest } = message
-    const body = JSON.stringify(rest)
+    const body = visibleJson(rest)
     const timestamp = Math.floor(now / 1_000)
     const signed = {
       'webhook-id': id,

@@ -1,7 +1,8 @@
 // The content of an alarm, the same in every channel of one language.
 import type { Language } from './channel-config.ts'
 import { texts } from './texts.ts'
-import type { AlarmMessage } from './types.ts'
+import { inertText } from './inert-text.ts'
+import type { AlarmedDelivery, AlarmMessage } from './types.ts'
 
 export const isResolved = ({ type }: AlarmMessage): boolean => type === 'ackbox.alarm.resolved'
 
@@ -17,12 +18,19 @@ export function titleOf(message: AlarmMessage, language: Language): string {
 export const groupOf = ({ downstream, kind }: AlarmMessage): string => `ackbox/${downstream || '-'}/${kind}`
 
 const linesMost = 10
-const lineLength = 200
 
-/**
- * Plain text of at most `bytes` bytes in UTF-8: the event, the first deliveries, and a link to the rest. Text from
- * callers (taskNo, reason) loses line breaks and the characters by which chats mention people.
- */
+/** A delivery for people: its texts of producers and downstreams are inert. The messageCode is a handler's, but in a rejected row anybody's. */
+export const inert = (
+  { taskNo, messageCode, reason, ...rest }: AlarmedDelivery,
+  kind: AlarmMessage['kind']
+): AlarmedDelivery => ({
+  ...rest,
+  taskNo: inertText(taskNo, 128),
+  messageCode: kind === 'REJECTED' ? inertText(messageCode, 128) : messageCode,
+  ...(reason === undefined ? {} : { reason: inertText(reason, 200) })
+})
+
+/** Plain text of at most `bytes` bytes in UTF-8: the event, the first deliveries, and a link to the rest. */
 export function textOf(message: AlarmMessage, language: Language, more: string, bytes: number): string {
   const { deliveries, count, kind } = message
   const words = texts[language]
@@ -33,7 +41,7 @@ export function textOf(message: AlarmMessage, language: Language, more: string, 
   const lines: string[] = []
   for (const delivery of deliveries.slice(0, linesMost)) {
     const at = delivery.createdAt.slice(0, 19).replace('T', ' ')
-    lines.push(`- ${at} ${plain(words.delivery(delivery))}`)
+    lines.push(`- ${at} ${words.delivery(inert(delivery, kind))}`)
   }
   for (;;) {
     const left = count - lines.length
@@ -45,9 +53,3 @@ export function textOf(message: AlarmMessage, language: Language, more: string, 
 }
 
 const timeNow = (): string => `${new Date().toISOString().slice(0, 19).replace('T', ' ')} UTC`
-
-function plain(text: string): string {
-  // oxlint-disable-next-line no-control-regex -- line breaks and similar characters would forge lines of the message
-  const clean = text.replaceAll(/[\u0000-\u001f\u007f-\u009f\u2028\u2029]+/g, ' ').replaceAll(/[<>@]/g, '?')
-  return clean.length > lineLength ? `${clean.slice(0, lineLength)}…` : clean
-}

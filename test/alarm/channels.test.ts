@@ -86,6 +86,37 @@ for (const name of names) {
     }
   })
 
+  t.test(`${name}: what callers wrote is no link, and nothing in it is hidden`, async t => {
+    const end = await vendor(t, name)
+    const hidden = [
+      '\u202e',
+      '\u2066',
+      '\u200b',
+      '\u200f',
+      '\u2060',
+      '\ufeff',
+      '\u00ad',
+      '\u{E0041}',
+      '\u2028',
+      '\u0085'
+    ]
+    const reason = `[pay](https://evil.example/x) www.evil.example HTTP:\u200b//evil.example mailto:x evil.example ${hidden.join('a')}`
+    const deliveries = [
+      { ...message().deliveries[0]!, taskNo: 'evil.example', messageCode: 'evil.example', reason }
+    ]
+    t.equal(
+      await send(await opened(t, channelUrl(name, end)), message({ kind: 'REJECTED', deliveries })),
+      true
+    )
+    const taken = end.taken.join('')
+    for (const one of hidden) t.notOk(taken.includes(one), `U+${one.codePointAt(0)?.toString(16)}`)
+    // The receiver of a webhook is a program: it gets the values as they are.
+    if (name === 'webhook')
+      return t.match(JSON.parse(taken), { deliveries: [{ taskNo: 'evil.example', reason }] })
+    t.notMatch(taken, /evil\.example|https?:\/\/evil|\]\(|mailto:/i)
+    if (!['alertmanager', 'pagerduty'].includes(name)) t.match(taken, 'https://ackbox.test/ui/alarms')
+  })
+
   t.test(`${name}: 40 downstreams that fail at once stay within its rate, and all are told`, async t => {
     const { sql, log } = await setup(t)
     const end = await vendor(t, name)
