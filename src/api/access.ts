@@ -75,6 +75,32 @@ export const access: Readonly<Record<string, 'open' | readonly Scope[]>> = {
   'GET /docs/*': 'open'
 }
 
+/**
+ * The acts: each call may write a row of the audit, so the calls of a key are limited (ACTS_PER_SECOND). 'operators': a producer ends its
+ * own half messages without a row, as often as it likes. A test compares this list with the rows that the routes write.
+ */
+export const acts: Readonly<Record<string, 'all' | 'operators'>> = {
+  'DELETE /tasks/:taskNo': 'all',
+  'POST /tasks/:taskNo/redeliver': 'all',
+  'POST /tasks/:taskNo/push': 'all',
+  'POST /tasks/:taskNo/settle': 'all',
+  'POST /tasks/redeliver': 'all',
+  'POST /operations/:id/stop': 'all',
+  'PATCH /downstreams/:name': 'all',
+  'POST /tasks/:taskNo/commit': 'operators',
+  'POST /tasks/:taskNo/rollback': 'operators',
+  'POST /tasks/:taskNo/check': 'all',
+  'POST /keys/:downstream/:key/release': 'all',
+  'POST /downstreams/:name/pause': 'all',
+  'POST /downstreams/:name/resume': 'all',
+  'POST /outbox/rejected/:id/retry': 'all',
+  'DELETE /outbox/rejected/:id': 'all',
+  'POST /failures/:fingerprint/archive': 'all',
+  'POST /api-keys': 'all',
+  'DELETE /api-keys/:id': 'all',
+  'POST /alarms/resolve': 'all'
+}
+
 export function accessTo(method: string, url: string): 'open' | readonly Scope[] | undefined {
   const verb = method === 'HEAD' ? 'GET' : method
   // Swagger UI adds routes of its own.

@@ -1,14 +1,16 @@
 import { z } from 'zod'
-import { scopes } from '../db/api-keys.ts'
+import { isWithin, mostKeysMade, scopes, type NewKey } from '../db/api-keys.ts'
 import { callerOf, type Caller } from './auth.ts'
 import { fit, readBody } from './body.ts'
 import type { ApiDeps } from './deps.ts'
 import { keyExamples } from './examples.ts'
+import { count, page } from './queries.ts'
 import { messageCode } from './requests.ts'
 import { keyed, refusals } from './responses.ts'
 import type { App } from './typed.ts'
 import { Problem } from '../runtime/errors.ts'
 import { time } from './task-answer.ts'
+import { defined, present } from '../domain/optional-members.ts'
 
 const written = ['NOT_JSON', 'INVALID', 'CSRF', 'CROSS_ORIGIN', ...keyed] as const
 const apiKeyBody = z.strictObject({
@@ -23,13 +25,20 @@ const apiKeyBody = z.strictObject({
 })
 const apiKeyParams = z.strictObject({ id: z.string().meta({ example: 'key_0123456789ab' }) })
 
+/** The rows of a page, also without `limit`: the list of version 1.0.0 had no pages. */
+const mostListed = 200
 const keyAnswer = z.looseObject({
   id: z.string(),
   name: z.string(),
   scopes: z.array(z.string()),
   messageCodes: z.array(z.string()).nullable(),
   createdAt: time,
+  createdById: z.string().optional().describe('The key that created it.'),
   revokedAt: time.optional()
+})
+const query = z.strictObject({
+  cursor: page.cursor,
+  limit: count(1, mostListed).optional().describe(`Default: ${mostListed}.`)
 })
 
 export function apiKeyRoutes(app: App, deps: ApiDeps): void {
@@ -40,15 +49,26 @@ export function apiKeyRoutes(app: App, deps: ApiDeps): void {
         tags: ['ops'],
         summary: 'API keys, without the keys themselves',
         operationId: 'listApiKeys',
-        response: { 200: z.strictObject({ apiKeys: z.array(keyAnswer) }), ...refusals(...keyed) }
+        description: 'The oldest first. Those that may do more than your key are left out.',
+        querystring: query,
+        response: {
+          200: z.strictObject({ apiKeys: z.array(keyAnswer), nextCursor: z.string().optional() }),
+          ...refusals('INVALID', ...keyed)
+        }
       }
     },
     async request => {
-      const caller = callerOf(request)
-      const apiKeys = (await deps.listApiKeys())
-        .filter(key => isWithin(caller, key))
-        .map(({ revokedAt, ...key }) => ({ ...key, ...(revokedAt && { revokedAt }) }))
-      return { apiKeys }
+      const { cursor, limit = mostListed } = request.query
+      const within = callerOf(request)
+      const { apiKeys, ...next } = await deps.listApiKeys({ within, limit, ...defined({ cursor }) })
+      return {
+        apiKeys: apiKeys.map(({ revokedAt, createdById, ...key }) => ({
+          ...key,
+          ...present('createdById', createdById),
+          ...present('revokedAt', revokedAt)
+        })),
+        ...next
+      }
     }
   )
 
@@ -60,9 +80,12 @@ export function apiKeyRoutes(app: App, deps: ApiDeps): void {
         tags: ['ops'],
         summary: 'Create an API key. Only this answer shows it',
         operationId: 'createApiKey',
-        description: 'It cannot have scopes or messageCodes that your key lacks.',
+        description: `It cannot have scopes or messageCodes that your key lacks, nor the name of a key that yours did not create. A key can have created ${mostKeysMade} live ones at most. The two share the limits of requests, acts and places, unless yours may do everything and the new one is limited to messageCodes.`,
         body: apiKeyBody.meta({ 'x-examples': keyExamples }),
-        response: { 201: z.strictObject({ id: z.string(), key: z.string() }), ...refusals(...written) }
+        response: {
+          201: z.strictObject({ id: z.string(), key: z.string() }),
+          ...refusals('API_KEY_NAME_TAKEN', 'TOO_MANY_API_KEYS', ...written)
+        }
       }
     },
     async (request, reply) => {
@@ -75,7 +98,8 @@ export function apiKeyRoutes(app: App, deps: ApiDeps): void {
         name: wanted.name,
         scopes: wanted.scopes,
         messageCodes: messageCodes && [...messageCodes],
-        who: caller
+        who: caller,
+        ...makerOf(caller)
       })
       return reply.code(201).header('cache-control', 'no-store').send(created)
     }
@@ -99,22 +123,16 @@ export function apiKeyRoutes(app: App, deps: ApiDeps): void {
     async request => {
       const { id } = request.params
       const caller = callerOf(request)
-      const key = (await deps.listApiKeys()).find(one => one.id === id)
-      if (!key || !isWithin(caller, key) || !(await deps.revokeApiKey({ id, who: caller })))
+      if (!(await deps.revokeApiKey({ id, who: caller, within: caller })))
         throw new Problem('API_KEY_NOT_FOUND')
       return { id }
     }
   )
 }
 
-/** Whether the caller may do everything that this key may do. */
-function isWithin(
-  caller: Caller,
-  key: { scopes: readonly string[]; messageCodes: readonly string[] | null }
-): boolean {
-  const codes = caller.messageCodes
-  return (
-    key.scopes.every(scope => caller.scopes.includes(scope)) &&
-    (codes === null || (key.messageCodes !== null && key.messageCodes.every(code => codes.includes(code))))
-  )
+/** The key that creates another one. None: AUTH is off. */
+function makerOf({ keyId, quotaId, scopes: own, messageCodes }: Caller): Pick<NewKey, 'maker'> {
+  return keyId === undefined || quotaId === undefined
+    ? {}
+    : { maker: { id: keyId, quotaId, scopes: own, messageCodes } }
 }

@@ -1,8 +1,8 @@
 import fastify, { type FastifyReply, type FastifyRequest } from 'fastify'
-import { accessTo } from './access.ts'
+import { accessTo, acts } from './access.ts'
 import { apiKeyRoutes } from './api-keys.ts'
 import { proxyCheck } from './address.ts'
-import { doorkeeper, keyLimit, type KeyLimit } from './auth.ts'
+import { doorkeeper, keyLimit, type KeyLimits } from './auth.ts'
 import { callbackRoutes } from './callback.ts'
 import { deliveryRoutes } from './deliveries.ts'
 import type { ApiDeps } from './deps.ts'
@@ -48,8 +48,8 @@ export async function buildApp(
   more?: (app: App) => void,
   limits: Partial<AppLimits> = {}
 ): Promise<App> {
-  const limit = keyLimit(deps.keyPerSecond)
-  const app = bareApp(deps, limit, limits)
+  const keyLimits = limitsOf(deps)
+  const app = bareApp(deps, keyLimits, limits)
   await docs(app)
   taskRoutes(app, deps)
   taskActionRoutes(app, deps)
@@ -68,7 +68,7 @@ export async function buildApp(
   statsRoutes(app, deps)
   failureRoutes(app, deps)
   eventRoutes(app, deps)
-  sessionRoutes(app, deps, limit)
+  sessionRoutes(app, deps, keyLimits.requests)
   uiRoutes(app)
   reconcileRoutes(app, deps)
   if (deps.dtmTargets) dtmRoutes(app, deps, deps.dtmTargets)
@@ -80,11 +80,17 @@ export async function buildApp(
 
 /** Only the health routes: for workers and dispatchers. */
 export async function buildHealthApp(deps: ApiDeps): Promise<App> {
-  const app = bareApp(deps, keyLimit(deps.keyPerSecond), {})
+  const app = bareApp(deps, limitsOf(deps), {})
   healthRoutes(app, deps)
   await app.ready()
   return app
 }
+
+/** Of acts, ten times as many at once as in a second. */
+const limitsOf = ({ keyPerSecond, actsPerSecond }: ApiDeps): KeyLimits => ({
+  requests: keyLimit(keyPerSecond),
+  acts: keyLimit(actsPerSecond, (actsPerSecond ?? 0) * 10)
+})
 
 type AppLimits = ConnectionLimits & {
   /** Beyond this mean delay of the event loop, requests are refused. */
@@ -94,11 +100,11 @@ type AppLimits = ConnectionLimits & {
 /** Request checks, errors and limits, without a route. */
 function bareApp(
   deps: ApiDeps,
-  limit: KeyLimit,
+  keyLimits: KeyLimits,
   { loopDelayMs = 2_000, ...limits }: Partial<AppLimits>
 ): App {
   const known = paths()
-  const keyed = doorkeeper(deps, limit)
+  const keyed = doorkeeper(deps, keyLimits)
   const trusted = deps.trustProxy
   const app: App = fastify({
     logger: false,
@@ -162,7 +168,7 @@ function bareApp(
       const needed = accessTo(method, route.url)
       if (!needed) throw new Error(`${method} ${route.url} is not in api/access.ts: add its scopes`)
       known.add(method, route.url)
-      if (needed !== 'open') route.onRequest = [keyed(needed)]
+      if (needed !== 'open') route.onRequest = [keyed(needed, acts[`${method} ${route.url}`])]
       if ((needed !== 'open' && !watched.has(route.url)) || route.url === '/session')
         route.onRequest = [reachable, ...[route.onRequest ?? []].flat()]
     }

@@ -1,4 +1,4 @@
-import { scopes, type ApiKey, type Scope } from '../db/api-keys.ts'
+import { allRights, type ApiKey, type Rights, type Scope } from '../db/api-keys.ts'
 import { hash, timingSafeEqual } from 'node:crypto'
 import type { FastifyReply, FastifyRequest } from 'fastify'
 import { LRUCache } from 'lru-cache'
@@ -14,10 +14,9 @@ declare module 'fastify' {
   }
 }
 
-export interface Caller extends Actor {
-  /** null: every messageCode. */
-  messageCodes: readonly string[] | null
-  scopes: readonly string[]
+export interface Caller extends Actor, Rights {
+  /** The key whose limits it shares. Undefined while AUTH is off: there are no limits for keys. */
+  quotaId?: string
 }
 
 interface Found<Key> {
@@ -26,12 +25,18 @@ interface Found<Key> {
 }
 
 /** With AUTH=off there are no keys: every caller of the loopback address is the operator. */
-const operator: Caller = { name: 'local', messageCodes: null, scopes }
+const operator: Caller = { name: 'local', ...allRights }
 
 const rememberMs = 5_000
 
+/** The limits of a key, of requests and of acts. */
+export interface KeyLimits {
+  requests: KeyLimit
+  acts: KeyLimit
+}
+
 /** Hooks that admit callers with a key that has one of the scopes. Each key is looked up at most every 5 s. */
-export function doorkeeper(deps: Pick<ApiDeps, 'auth' | 'findKey' | 'publicUrl'>, limit: KeyLimit) {
+export function doorkeeper(deps: Pick<ApiDeps, 'auth' | 'findKey' | 'publicUrl'>, limits: KeyLimits) {
   // Two caches: any number of invented keys must not push out valid keys.
   const known = new LRUCache<string, Found<ApiKey>>({ max: 10_000 })
   const unknown = new LRUCache<string, Found<null>>({ max: 1_000 })
@@ -60,7 +65,7 @@ export function doorkeeper(deps: Pick<ApiDeps, 'auth' | 'findKey' | 'publicUrl'>
     return look
   }
 
-  return (needed: readonly Scope[]) =>
+  return (needed: readonly Scope[], act?: 'all' | 'operators') =>
     (request: FastifyRequest, _reply: FastifyReply, done: (error?: Error) => void) => {
       if (!deps.auth) {
         request.caller = operator
@@ -87,9 +92,11 @@ export function doorkeeper(deps: Pick<ApiDeps, 'auth' | 'findKey' | 'publicUrl'>
         if (!needed.some(scope => key.scopes.includes(scope))) {
           return done(new Problem('FORBIDDEN', `requires the scope ${needed.join(' or ')}`))
         }
-        const refused = limit(key.id)
+        const { name, id: keyId, messageCodes, scopes, quotaId } = key
+        const isAct = act === 'all' || (act === 'operators' && !scopes.includes('tasks:write'))
+        const refused = limits.requests(quotaId) ?? (isAct ? limits.acts(quotaId) : null)
         if (refused) return done(refused)
-        request.caller = { name: key.name, keyId: key.id, messageCodes: key.messageCodes, scopes: key.scopes }
+        request.caller = { name, keyId, messageCodes, scopes, quotaId }
         done()
       }
     }
@@ -126,12 +133,12 @@ export function requireCode(caller: Caller, messageCode: string | undefined, poi
     throw new Problem('CODE_FORBIDDEN', '', { pointer })
 }
 
-/** The key by which callers share a limit: the name of their API key, or their address if there are no keys. */
+/** By what callers share a limit: their API key and those that it created, or their address if there are no keys. */
 export const quotaKeyOf = ({ auth }: Pick<ApiDeps, 'auth'>, { caller, ip }: FastifyRequest): string =>
-  auth && caller ? caller.name : addressGroup(ip)
+  (auth && caller?.quotaId) || addressGroup(ip)
 
-/** Takes a token of this key. The refusal, if there is none. */
-export type KeyLimit = (keyId: string) => Problem | null
+/** Takes a token of the key with this `quotaId`. The refusal, if there is none. */
+export type KeyLimit = (quotaId: string) => Problem | null
 
 /**
  * Token buckets of keys: `most` at once, then `perSecond`. 10,000 are kept; the least recently used one is dropped. Without `perSecond`
@@ -140,10 +147,10 @@ export type KeyLimit = (keyId: string) => Problem | null
 export function keyLimit(perSecond: number | undefined, most = perSecond ?? 0): KeyLimit {
   if (perSecond === undefined) return () => null
   const buckets = new LRUCache<string, { left: number; at: number }>({ max: 10_000 })
-  return keyId => {
+  return quotaId => {
     const at = performance.now()
-    const bucket = buckets.get(keyId) ?? { left: most, at }
-    buckets.set(keyId, bucket)
+    const bucket = buckets.get(quotaId) ?? { left: most, at }
+    buckets.set(quotaId, bucket)
     bucket.left = Math.min(most, bucket.left + (Math.max(0, at - bucket.at) * perSecond) / 1000)
     bucket.at = at
     if (bucket.left < 1) {

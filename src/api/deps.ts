@@ -1,4 +1,4 @@
-import type { ApiKey, listApiKeys, NewKey } from '../db/api-keys.ts'
+import type { ApiKey, KeyListFilter, listApiKeys, NewKey, Rights } from '../db/api-keys.ts'
 import type { listAlarms, listTasks } from '../db/lists.ts'
 import type { KeyFilter, listOrderingKeys, Passed } from '../db/ordering.ts'
 import type { SetLimits } from '../db/cluster.ts'
@@ -81,7 +81,8 @@ export interface ApiDeps {
   ): Promise<TaskView | 'not_found' | 'nothing' | 'prepared'>
   /** How many FAILED deliveries a bulk redelivery would take. */
   countFailed(selection: Selection): Promise<Counted>
-  redeliverAll(selection: Selection, counted: Counted, who: Actor): Promise<object>
+  /** A text: the id of a running operation that takes the same deliveries. */
+  redeliverAll(selection: Selection, counted: Counted, who: Actor): Promise<object | string>
   /** `codes` as above. Null: no operation that the caller may see. */
   readOperation(id: string, codes: readonly string[] | null): Promise<object | null>
   listOperations(filter: OperationFilter): Promise<Page<'operations'> | 'bad_cursor'>
@@ -120,9 +121,10 @@ export interface ApiDeps {
   createSession(session: { hash: string; keyHash: string }): Promise<boolean>
   endSession(hash: string): Promise<void>
   watchChanges(watcher: ChangeWatcher): (() => void) | 'busy'
-  listApiKeys(): ReturnType<typeof listApiKeys>
+  listApiKeys(filter: KeyListFilter): ReturnType<typeof listApiKeys>
   createApiKey(key: NewKey): Promise<{ id: string; key: string }>
-  revokeApiKey(request: { id: string; who: Actor }): Promise<boolean>
+  /** False: no live key that a caller with the rights `within` may revoke. */
+  revokeApiKey(request: { id: string; who: Actor; within: Rights }): Promise<boolean>
   /** False: it was resolved already. Null: no alarm that the caller may change. */
   resolveAlarm(request: Parameters<typeof resolveAlarm>[1]): Promise<boolean | null>
   handlers: ReadonlyMap<string, HandlerShown>
@@ -147,6 +149,8 @@ export interface ApiDeps {
   dtmTargets?: DtmTargets
   /** Requests per second for each API key. Undefined: no limit. */
   keyPerSecond?: number
+  /** Acts per second for each API key. Undefined: no limit. */
+  actsPerSecond?: number
 }
 
 /** The part of a handler that `GET /handlers` shows. */

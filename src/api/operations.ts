@@ -52,6 +52,7 @@ const operationAnswer = z
       ),
     createdAt: time,
     createdBy: z.string(),
+    createdById: z.string().optional().describe('The API key that started it.'),
     updatedAt: time,
     endedAt: time.optional(),
     endedBy: z.string().optional().describe('The key that stopped it.')
@@ -89,7 +90,7 @@ export function operationRoutes(app: App, deps: ApiDeps): void {
         summary: 'Redeliver all FAILED deliveries that match a filter',
         operationId: 'redeliverTasks',
         description:
-          'Runs in the background, with at most a fifth of the limit of each downstream. It redelivers only deliveries that FAILED before it started, each once.',
+          'Runs in the background, with at most a fifth of the limit of each downstream. It redelivers only deliveries that FAILED before it started, each once. While one runs, another one with the same filter is refused: the detail names the running one.',
         body: redeliverAllBody.meta({ 'x-examples': redeliverAllExamples }),
         response: {
           202: operationAnswer.describe('It is running'),
@@ -100,6 +101,7 @@ export function operationRoutes(app: App, deps: ApiDeps): void {
             'DOWNSTREAM_NOT_FOUND',
             'UNKNOWN_CODE',
             'CODE_FORBIDDEN',
+            'OPERATION_RUNNING',
             'CROSS_ORIGIN',
             ...unreadable,
             ...keyed
@@ -126,7 +128,9 @@ export function operationRoutes(app: App, deps: ApiDeps): void {
       const { matched, partial } = counted
       if (matched === 0 && !partial) await refuseUnknown(deps, filter, caller)
       if (dryRun) return { dryRun, matched: countText(matched, partial) }
-      return reply.code(202).send(await deps.redeliverAll(selection, counted, caller))
+      const begun = await deps.redeliverAll(selection, counted, caller)
+      if (typeof begun === 'string') throw new Problem('OPERATION_RUNNING', `operation ${begun}`)
+      return reply.code(202).send(begun)
     }
   )
 

@@ -102,7 +102,7 @@ export function sessionRoutes(app: App, deps: ApiDeps, limit: KeyLimit): void {
       const id = `ses_${randomBytes(32).toString('base64url')}`
       // First, because `findKey` batches: many guesses share a statement.
       const known = await deps.findKey(keyHash)
-      const refused = known && (limit(known.id) ?? signIns(known.id))
+      const refused = known && (limit(known.quotaId) ?? signIns(known.quotaId))
       if (refused) throw refused
       if (!known || !(await deps.createSession({ hash: hash('sha256', id, 'hex'), keyHash })))
         throw new Problem('UNAUTHORIZED')

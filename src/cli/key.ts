@@ -4,14 +4,16 @@ import { list } from '../service/settings.ts'
 import { createKey, listApiKeys, revokeKey, scopes, type Scope } from '../db/api-keys.ts'
 import { drizzle } from '../db/drizzle.ts'
 import type { Sql } from '../db/pool.ts'
+import { Problem } from '../runtime/errors.ts'
 import { commandLine } from '../runtime/package.ts'
+import { defined, present } from '../domain/optional-members.ts'
 import { downstreamForm, messageCodeForm } from '../domain/ids.ts'
 import { signingSecret } from '../domain/tokens.ts'
 import { readArguments, readVerb, refuseSurplus, type CommandUsage, UsageError } from './arguments.ts'
 import { secretOf, who, withDatabase } from './database.ts'
 
 export const help = `${commandLine('key create NAME --scopes tasks:write,tasks:read [--codes order.paid,stock.moved]')}
-${commandLine('key list')}
+${commandLine('key list [--json]')}
 ${commandLine('key revoke ID')}
 ${commandLine('key secret DOWNSTREAM')}
 
@@ -29,7 +31,7 @@ export async function run(args: string[]): Promise<void> {
     case 'create':
       return await withDatabase(config, sql => create(sql, name, options))
     case 'list':
-      return await withDatabase(config, printKeys)
+      return await withDatabase(config, sql => printKeys(sql, options))
     case 'revoke':
       return await withDatabase(config, sql => revoke(sql, name))
     case 'secret':
@@ -42,7 +44,7 @@ type Verb = (typeof verbs)[number]
 
 const taken: Record<Verb, CommandUsage> = {
   create: { words: ['NAME'], options: ['scopes', 'codes'] },
-  list: { words: [], options: [] },
+  list: { words: [], options: ['json'] },
   revoke: { words: ['ID'], options: [] },
   secret: { words: ['DOWNSTREAM'], options: [] }
 }
@@ -50,13 +52,14 @@ const taken: Record<Verb, CommandUsage> = {
 interface Options {
   scopes?: string | undefined
   codes?: string | undefined
+  json?: boolean | undefined
 }
 
 function readCommand(args: string[]): [verb: Verb, name: string, options: Options] {
   const { values, positionals, given } = readArguments({
     args,
     allowPositionals: true,
-    options: { scopes: { type: 'string' }, codes: { type: 'string' } }
+    options: { scopes: { type: 'string' }, codes: { type: 'string' }, json: { type: 'boolean' } }
   })
   const [first, ...words] = positionals
   const verb = readVerb(first, verbs, help)
@@ -84,25 +87,51 @@ async function create(sql: Sql, name: string, options: Options): Promise<void> {
     scopes: wanted.filter(isScope),
     messageCodes: options.codes === undefined ? null : codes,
     who: who()
+  }).catch((err: unknown) => {
+    if (!(err instanceof Problem)) throw err
+    throw new UsageError(
+      `${name} is the name of a key that another key created, or of the command line: choose another name, or revoke that key (${commandLine('key list')} shows it)`
+    )
   })
   // Only the key goes to stdout, so that it can be piped.
   console.error(`Created key ${id} (${name}). The key is shown only once:`)
   console.log(key)
 }
 
-async function printKeys(sql: Sql): Promise<void> {
-  const keys = await listApiKeys(drizzle(sql))
+async function readKeys(sql: Sql): Promise<ListedKey[]> {
+  const keys: ListedKey[] = []
+  for (let cursor: string | undefined; ;) {
+    const page = await listApiKeys(drizzle(sql), { limit: 200, ...defined({ cursor }) })
+    keys.push(...page.apiKeys)
+    cursor = page.nextCursor
+    if (cursor === undefined) return keys
+  }
+}
+type ListedKey = Awaited<ReturnType<typeof listApiKeys>>['apiKeys'][number]
+
+/** With --json, one array, also when it is empty. */
+async function printKeys(sql: Sql, { json = false }: Options): Promise<void> {
+  const keys = await readKeys(sql)
+  if (json) return console.log(JSON.stringify(keys.map(jsonOf)))
   if (keys.length === 0)
     console.log(`There are no keys. Create one: ${commandLine('key create NAME --scopes tasks:write')}`)
   for (const key of keys) {
     const since = key.revokedAt
       ? `revoked ${key.revokedAt.toISOString()}`
       : `since ${key.createdAt.toISOString()}`
+    const by = key.createdById === null ? '' : `  created by ${key.createdById}`
     console.log(
-      `${key.id}  ${key.name}  ${key.scopes.join(',')}  ${key.messageCodes?.join(',') ?? 'all codes'}  ${since}`
+      `${key.id}  ${key.name}  ${key.scopes.join(',')}  ${key.messageCodes?.join(',') ?? 'all codes'}  ${since}${by}`
     )
   }
 }
+
+/** As `GET /api-keys` shows it. */
+const jsonOf = ({ createdById, revokedAt, ...key }: ListedKey) => ({
+  ...key,
+  ...present('createdById', createdById),
+  ...present('revokedAt', revokedAt)
+})
 
 async function revoke(sql: Sql, id: string): Promise<void> {
   if (id === '')

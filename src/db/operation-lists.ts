@@ -23,6 +23,7 @@ const operationView = (row: typeof operation.$inferSelect) => ({
   skipped: row.skipped,
   createdAt: row.createdAt.toISOString(),
   createdBy: row.createdBy,
+  ...present('createdById', row.createdById),
   updatedAt: row.updatedAt.toISOString(),
   ...present('endedAt', iso(row.endedAt)),
   ...present('endedBy', row.endedBy)

@@ -54,6 +54,8 @@ export const operation = pgTable(
     leasedUntil: at('leased_until'),
     createdAt: at('created_at').notNull().defaultNow(),
     createdBy: text('created_by').notNull(),
+    /** The API key that started it. Null: AUTH=off, or a process of an older version. */
+    createdById: text('created_by_id'),
     updatedAt: at('updated_at').notNull().defaultNow(),
     endedAt: at('ended_at'),
     endedBy: text('ended_by')

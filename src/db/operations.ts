@@ -104,20 +104,29 @@ async function countOldest(sql: Sql, selection: Selection): Promise<Counted> {
   return { matched, partial: (looked ?? 0) > mostCounted }
 }
 
+/** The id of the operation: `id`, or that of a running one that takes all these deliveries already. Then there is no second one. */
 export async function createOperation(
   sql: Sql,
   id: string,
   { filter, messageCodes }: Selection,
   matched: number,
   who: Actor
-): Promise<void> {
-  await sql`
-    with made as (
-      insert into operation (id, filter, message_codes, matched, created_by)
-      values (${id}, ${sql.json(filter as never)}, ${messageCodes && textArray(messageCodes)}::text[], ${matched}, ${who.name})
+): Promise<string> {
+  const codes = messageCodes && textArray(messageCodes)
+  const [row] = await sql<[{ id: string }]>`
+    with asked as materialized (
+      select running_operation(${sql.json(filter as never)}::jsonb, ${codes}::text[]) as running
+    ), made as (
+      insert into operation (id, filter, message_codes, matched, created_by, created_by_id)
+      select ${id}::uuid, ${sql.json(filter as never)}::jsonb, ${codes}::text[], ${matched}::int, ${who.name}, ${who.keyId ?? null}
+      from asked where running is null
+      returning id
+    ), audited as (
+      insert into audit (who, key_id, what, target, detail)
+      select ${actor(sql, who)}, 'tasks.redeliver', id, ${sql.json({ filter, matched } as never)}::jsonb from made
     )
-    insert into audit (who, key_id, what, target, detail)
-    values (${actor(sql, who)}, 'tasks.redeliver', ${id}, ${sql.json({ filter, matched } as never)})`
+    select coalesce(running, ${id}::uuid) as id from asked`
+  return row.id
 }
 
 /** False: no operation with this id is running. Deliveries that it is changing at this moment are still changed. */

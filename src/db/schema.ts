@@ -232,7 +232,11 @@ export const apiKey = pgTable('api_key', {
   scopes: text('scopes').array().notNull(),
   messageCodes: text('message_codes').array(),
   createdAt: at('created_at').notNull().defaultNow(),
-  revokedAt: at('revoked_at')
+  revokedAt: at('revoked_at'),
+  /** The key that created it. Null: the command line, AUTH=off, or a process of an older version. */
+  createdById: text('created_by_id'),
+  /** The key whose limits it shares. Null: it has limits of its own. */
+  quotaId: text('quota_id')
 })
 
 /** The values of a producer, unchecked: later they pass the same checks as a POST, which refuse wrong values. */

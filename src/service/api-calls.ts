@@ -143,7 +143,7 @@ export function apiCalls(options: ApiCallsOptions): ApiDeps {
     createSession: session => createSession(sql, session),
     endSession: hash => endSession(sql, hash),
     watchChanges: watchChanges({ sql, log }),
-    listApiKeys: () => listApiKeys(reads.db),
+    listApiKeys: filter => listApiKeys(reads.db, filter),
     createApiKey: key => createKey(sql, key),
     revokeApiKey: request => revokeKey(sql, request),
     resolveAlarm: request => resolveAlarm(sql, request),
@@ -166,6 +166,7 @@ export function apiCalls(options: ApiCallsOptions): ApiDeps {
     log,
     auth: config.auth,
     ...defined({ dtmTargets: config.dtmTargets, keyPerSecond: config.keyPerSecond }),
+    actsPerSecond: config.actsPerSecond,
     trustProxy: config.trustProxy,
     host: config.host,
     publicUrl: config.publicUrl

@@ -45,6 +45,7 @@ export interface Config {
   secretPrevious?: string
   auth: boolean
   keyPerSecond?: number
+  actsPerSecond: number
   /** CIDRs and host:port pairs. Undefined: not set; empty: nothing beyond the public internet. */
   egressAllow: string[] | undefined
   /** Dubbo providers and message brokers, by the name that handlers use. */
@@ -213,6 +214,7 @@ function toConfig(
     trustProxy: trustProxy(s.TRUST_PROXY),
     redisPrefix: s.REDIS_PREFIX,
     pgPool: s.PG_POOL,
+    actsPerSecond: s.ACTS_PER_SECOND,
     auth: s.AUTH === undefined ? !(embedded && isLoopback(s.HOST)) : s.AUTH === 'on',
     egressAllow: s.EGRESS_ALLOW === undefined ? undefined : list(s.EGRESS_ALLOW).map(withPrefixLength),
     brokers,

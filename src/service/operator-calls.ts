@@ -110,8 +110,9 @@ export function operatorCalls(options: OperatorCallsOptions): OperatorCalls {
     async redeliverAll(selection, { matched, partial }, who) {
       const id = uuidv7()
       // With a partial count, the true number may be larger.
-      await createOperation(sql, id, selection, partial ? Math.max(matched, 10_001) : matched, who)
-      return (await readWhole(id, null)) ?? { id }
+      const count = partial ? Math.max(matched, 10_001) : matched
+      const running = await createOperation(sql, id, selection, count, who)
+      return running === id ? ((await readWhole(id, null)) ?? { id }) : running
     },
     readOperation: readWhole,
     listOperations: filter => listOperations(reads, filter),

@@ -75,9 +75,14 @@ export const settings = z.object({
   KEY_PER_SECOND: whole(1, 1_000_000)
     .optional()
     .describe(
-      'The number of requests per second that one API key may send to each process. Further requests get 429.'
+      'The number of requests per second that one API key, with the keys that it created, may send to each process. Further requests get 429.'
     )
     .meta({ unset: 'no limit' }),
+  ACTS_PER_SECOND: whole(1, 1_000_000)
+    .default(10)
+    .describe(
+      'The number of acts per second of one API key, with the keys that it created, in each process. An act is a request that writes the audit, such as a redelivery or a delete. Ten times as many are accepted at once. Further acts get 429.'
+    ),
   EGRESS_ALLOW: z
     .string()
     .optional()

@@ -331,6 +331,34 @@ t.test('one key may be held to so many requests a second, and others are not hel
   t.equal((await app.inject({ url: '/tasks', headers: bearer('calm') })).statusCode, 200)
 })
 
+t.test(
+  'acts of a key are limited, those of keys that share its limits included; its requests and a producer are not',
+  async t => {
+    const { app, addKey } = await api(t, { auth: true, actsPerSecond: 1 })
+    addKey(secretOf('a'), { id: 'a', scopes: ['ops:write', 'ops:read'] })
+    addKey(secretOf('b'), { id: 'b', quotaId: 'a', scopes: ['ops:write'] })
+    addKey(secretOf('calm'), { id: 'calm', scopes: ['ops:write'] })
+    addKey(secretOf('producer'), { id: 'producer', scopes: ['tasks:write'] })
+    const ask = async (name: string, method: 'GET' | 'POST' | 'DELETE', url: string) =>
+      await app.inject({ method, url, headers: bearer(name) })
+    const statuses: number[] = []
+    for (let i = 0; i < 30; i++)
+      statuses.push((await ask(i % 2 ? 'a' : 'b', 'DELETE', '/api-keys/key_0123456789ab')).statusCode)
+    t.same(
+      statuses.slice(0, 10),
+      Array.from({ length: 10 }, () => 404),
+      'ten times as many at once'
+    )
+    t.ok(statuses.filter(status => status === 429).length > 10)
+    t.equal((await ask('a', 'GET', '/tasks')).statusCode, 200)
+    t.equal((await ask('calm', 'DELETE', '/api-keys/key_0123456789ab')).statusCode, 404)
+    const commits = []
+    for (let i = 0; i < 30; i++)
+      commits.push((await ask('producer', 'POST', '/tasks/none/commit')).statusCode)
+    t.same(new Set(commits), new Set([404]), 'a producer ends its own half messages')
+  }
+)
+
 t.test('I47: no answer holds the key it was asked with', async t => {
   const { app, addKey } = await api(t, { auth: true })
   addKey(secretOf('canary'), { scopes: [] })

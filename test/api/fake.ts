@@ -332,7 +332,7 @@ export function fakeService() {
     },
     endSession: async session => void keys.delete(session),
     watchChanges: () => 'busy',
-    listApiKeys: async () => [],
+    listApiKeys: async () => ({ apiKeys: [] }),
     createApiKey: async ({ who, name }) => {
       audits.push({ who: who.name, what: 'key.created', target: name })
       return { id: 'key_0123456789ab', key: 'ack_0123456789abcdef' }
@@ -382,6 +382,7 @@ export function fakeService() {
       name: 'somebody',
       scopes: [],
       messageCodes: null,
+      quotaId: key.id ?? secret,
       ...key
     })
   }

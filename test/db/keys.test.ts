@@ -1,3 +1,4 @@
+import path from 'node:path'
 import t from 'tap'
 import {
   createKey,
@@ -8,10 +9,16 @@ import {
   listApiKeys,
   mostSessions,
   openKeyFinder,
-  revokeKey
+  revokeKey,
+  scopes,
+  type ApiKey,
+  type NewKey,
+  type Scope
 } from '../../src/db/api-keys.ts'
 import { writeAudit } from '../../src/db/audit.ts'
+import type { Sql } from '../../src/db/pool.ts'
 import { only } from '../support/only.ts'
+import { page } from '../docs/markdown.ts'
 import { testDb } from '../support/postgres.ts'
 
 t.test('a new key opens what it was made for, and the database does not know it', async t => {
@@ -27,7 +34,8 @@ t.test('a new key opens what it was made for, and the database does not know it'
     id: made.id,
     name: 'shop',
     scopes: ['tasks:write'],
-    messageCodes: ['order.paid']
+    messageCodes: ['order.paid'],
+    quotaId: made.id
   })
   const [row] = await sql<{ text: string }[]>`select api_key::text || audit::text as text from api_key, audit`
   t.notMatch(row?.text, made.key.slice(4))
@@ -46,7 +54,7 @@ t.test('a revoked key is a stranger, and can be revoked once', async t => {
   t.equal(await findKey(sql, hashKey(key)), null)
   t.equal(await revokeKey(sql, { id, who: { name: 'ann' } }), false)
   t.match(
-    await listApiKeys(reads.db),
+    (await listApiKeys(reads.db, { limit: 10 })).apiKeys,
     only({ id, name: 'old', scopes: only('ops:read'), messageCodes: null, revokedAt: Date })
   )
   t.equal(await findKey(sql, hashKey('ack_made-up')), null)
@@ -144,4 +152,128 @@ t.test('a key has so many sessions, and a further one ends the oldest', async t 
     left.map(({ hash }) => hash),
     ['of another', ...Array.from({ length: mostSessions }, (_, n) => String(n + 3))]
   )
+})
+
+/** A key as the doorkeeper knows it. */
+async function made(sql: Sql, key: Omit<NewKey, 'who'>): Promise<ApiKey> {
+  const { key: secret } = await createKey(sql, { ...key, who: { name: key.maker?.id ?? 'cli' } })
+  const found = await findKey(sql, hashKey(secret))
+  if (!found) throw new Error('no such key')
+  return found
+}
+const everything = { scopes: [...scopes], messageCodes: null }
+const codeA = { scopes: ['ops:write', 'tasks:read'] satisfies Scope[], messageCodes: ['code.a'] }
+
+t.test('a key cannot give the name of another key to the keys that it creates', async t => {
+  const { sql } = await testDb(t)
+  const full = await made(sql, { name: 'full', ...everything })
+  const tenantA = await made(sql, { name: 'tenant-a', ...codeA, maker: full })
+  const tenantB = await made(sql, { name: 'tenant-b', ...codeA, messageCodes: ['code.b'], maker: full })
+  const twin = await made(sql, { name: 'twin', ...codeA })
+  await revokeKey(sql, { id: (await made(sql, { name: 'former', ...codeA })).id, who: { name: 'cli' } })
+  const taken = { code: 'API_KEY_NAME_TAKEN', pointer: '/name' }
+  for (const name of ['full', 'Full', 'tenant-b', 'twin', 'former', 'local', 'CLI'])
+    await t.rejects(made(sql, { name, ...codeA, maker: tenantA }), taken, name)
+  t.equal((await sql`select from audit where detail->>'name' = 'Full'`).length, 0, 'a refusal leaves no row')
+
+  const first = await made(sql, { name: 'pod', ...codeA, maker: tenantA })
+  await made(sql, { name: 'pod', ...codeA, maker: tenantA })
+  await made(sql, { name: 'tenant-a', ...codeA, maker: tenantA })
+  await t.rejects(made(sql, { name: 'pod', ...codeA, maker: twin }), taken, 'nor that of a key of a key')
+  await t.rejects(made(sql, { name: 'tenant-a', ...codeA, maker: first }), taken, 'nor that of its maker')
+
+  // Operators rotate the key of anybody, unless a key of fewer rights has made one that is still live.
+  for (const maker of [full, undefined]) {
+    const by = maker ? { maker } : {}
+    await made(sql, { name: 'tenant-b', ...codeA, messageCodes: ['code.b'], ...by })
+    await t.rejects(made(sql, { name: 'pod', ...everything, ...by }), taken)
+  }
+  await sql`update api_key set revoked_at = now() where name = 'pod'`
+  await made(sql, { name: 'pod', ...everything })
+  t.equal(tenantB.quotaId, tenantB.id)
+})
+
+t.test('of two keys that ask at once for one name, one gets it', async t => {
+  const { sql } = await testDb(t)
+  const [a, b] = await Promise.all(['a', 'b'].map(name => made(sql, { name, ...codeA })))
+  const asked = Array.from({ length: 20 }, (_, n) =>
+    made(sql, { name: 'wanted', ...codeA, maker: (n % 3 ? a : b) as ApiKey })
+  )
+  await Promise.allSettled(asked)
+  const makers = await sql`select distinct created_by_id from api_key where name = 'wanted'`
+  t.equal(makers.length, 1)
+})
+
+t.test('a key shares its limits with the keys that it creates, and they with theirs', async t => {
+  const { sql } = await testDb(t)
+  const full = await made(sql, { name: 'full', ...everything })
+  const tenant = await made(sql, { name: 'tenant', ...codeA, maker: full })
+  const child = await made(sql, { name: 'child', ...codeA, maker: tenant })
+  const grandchild = await made(sql, { name: 'grandchild', ...codeA, maker: child })
+  t.same(
+    [tenant, child, grandchild].map(one => one.quotaId),
+    [tenant.id, tenant.id, tenant.id]
+  )
+  const robot = await made(sql, { name: 'robot', ...everything, maker: full })
+  const grafana = await made(sql, { name: 'grafana', scopes: ['ops:read'], messageCodes: null, maker: robot })
+  t.same(
+    [full, robot, grafana].map(one => one.quotaId),
+    [full.id, full.id, full.id]
+  )
+  const viewer = await made(sql, { name: 'viewer', scopes: ['ops:write'], messageCodes: null })
+  const narrow = await made(sql, {
+    name: 'narrow',
+    scopes: ['ops:write'],
+    messageCodes: ['code.a'],
+    maker: viewer
+  })
+  t.equal(narrow.quotaId, viewer.id, 'only a key with all rights gives limits of their own')
+})
+
+t.test(
+  'a key creates 100 live keys, those that its keys create included, and more once some are revoked',
+  async t => {
+    const { sql } = await testDb(t)
+    const maker = await made(sql, { name: 'maker', ...codeA })
+    const child = await made(sql, { name: 'child', ...codeA, maker })
+    const asked = await Promise.allSettled(
+      Array.from({ length: 150 }, (_, n) =>
+        made(sql, { name: `n${n}`, ...codeA, maker: n % 2 ? maker : child })
+      )
+    )
+    const refused = asked.filter(one => one.status === 'rejected')
+    t.equal(refused.length, 51)
+    t.ok(refused.every(one => (one.reason as { code?: unknown }).code === 'TOO_MANY_API_KEYS'))
+    await made(sql, { name: 'free', ...codeA })
+    await revokeKey(sql, { id: child.id, who: { name: 'cli' } })
+    await made(sql, { name: 'next', ...codeA, maker })
+    await t.rejects(made(sql, { name: 'last', ...codeA, maker }), { code: 'TOO_MANY_API_KEYS' })
+  }
+)
+
+t.test('keys are listed page by page, each once, and only those that the caller may see', async t => {
+  const { sql, reads } = await testDb(t)
+  await Promise.all(Array.from({ length: 25 }, (_, n) => made(sql, { name: `n${n}`, ...codeA })))
+  await made(sql, { name: 'other', ...codeA, messageCodes: ['code.b'] })
+  await made(sql, { name: 'all', ...everything })
+  const ids: string[] = []
+  for (let cursor: string | undefined; ;) {
+    const page = await listApiKeys(reads.db, { within: codeA, limit: 10, ...(cursor ? { cursor } : {}) })
+    ids.push(...page.apiKeys.map(one => one.name))
+    cursor = page.nextCursor
+    if (cursor === undefined) break
+  }
+  t.same(ids.toSorted(), Array.from({ length: 25 }, (_, n) => `n${n}`).toSorted())
+  t.same((await listApiKeys(reads.db, { limit: 10, cursor: 'nonsense' })).apiKeys, [])
+})
+
+t.test('the owner of the audit can remove old rows as the page on operations says', async t => {
+  const { sql } = await testDb(t)
+  const { blocks } = page(path.resolve(import.meta.dirname, '../../..'), 'docs/operations.md')
+  const removal = blocks.find(block => block.text.includes('delete from audit'))?.text ?? ''
+  await sql`insert into audit (who, what, at) values ('ann', 'old', now() - interval '3 years'), ('ann', 'new', now())`
+  await t.rejects(sql`delete from audit`, /audit is append-only/)
+  await sql.begin(tx => tx.unsafe(removal.replaceAll(/^(?:begin|commit);$/gm, '')))
+  t.match(await sql`select what from audit`, [{ what: 'new' }])
+  await t.rejects(sql`delete from audit`, /audit is append-only/)
 })

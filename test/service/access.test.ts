@@ -4,7 +4,7 @@ import { execFile } from 'node:child_process'
 import path from 'node:path'
 import { promisify } from 'node:util'
 import t, { type Test } from 'tap'
-import { access } from '../../src/api/access.ts'
+import { access, acts as limitedActs } from '../../src/api/access.ts'
 import { createKey, revokeKey, scopes, type Scope } from '../../src/db/api-keys.ts'
 import type { Sql } from '../../src/db/pool.ts'
 import { uuidv7 } from '../../src/domain/ids.ts'
@@ -643,6 +643,11 @@ t.test('every act of an operator leaves a row that says who did what to whom', a
   const mayAct = Object.keys(access).filter(route => access[route]?.includes('ops:write' satisfies Scope))
   const told = new Set(acts.map(([act]) => act))
   t.same(
+    [...told].filter(act => access[act]).toSorted(),
+    Object.keys(limitedActs).toSorted(),
+    'each act that writes a row takes a token of its key'
+  )
+  t.same(
     // Producers nudge all the time too, and a nudge changes nothing.
     mayAct.filter(route => !told.has(route) && route !== 'POST /outbox/nudge' && route !== 'GET /api-keys'),
     [],
@@ -693,4 +698,118 @@ t.test('a token fits the delivery it came with, and no other, nor a later one of
     select from receipt r join task t on t.id = r.task_id where t.task_no = 'theirs-failed'`
   t.equal(kept.length, 0, 'and nothing is kept of it')
   t.match(await receipt(failed, issued(0)), { status: 200, body: { status: 'HANDLED', late: true } })
+})
+
+t.test(
+  'a key of one message code can neither pass for another key, nor take its places, nor fill the audit',
+  async t => {
+    const on = await stage(t, { answer: () => 500 })
+    if (!on) return
+    const one = await start(t, { ...on.env, AUTH: 'on' })
+    const keyOf = async (name: string, messageCodes: string[] | null) => {
+      const { key } = await createKey(on.sql, {
+        name,
+        scopes: [...scopes],
+        messageCodes,
+        who: { name: 'test' }
+      })
+      return { key, call: caller(one.url, key) }
+    }
+    const [full, tenantA, tenantB] = [
+      await keyOf('full', null),
+      await keyOf('tenant-a', ['test.plain']),
+      await keyOf('tenant-b', ['test.receipt'])
+    ]
+    const task = { taskNo: 'failing', messageCode: 'test.plain', messageBody: { n: 1 }, retryTimes: 1 }
+    t.equal((await tenantA.call('POST /tasks', task)).status, 201)
+    await until('it failed', async () => /FAILED/.test((await tenantA.call('GET /tasks/failing')).text))
+
+    const make = async (name: string) =>
+      await tenantA.call('POST /api-keys', { name, scopes: ['tasks:read', 'ops:write'] })
+    for (const name of ['full', 'tenant-b', 'TENANT-B'])
+      t.match(await make(name), { status: 409, body: { code: 'API_KEY_NAME_TAKEN', pointer: '/name' } }, name)
+
+    // Nobody else has a place in the live view while this key and those that it created ask for all.
+    const made: string[] = []
+    for (let n = 0; n < 3; n++) made.push(String((await make(`pod-${n}`)).body['key']))
+    const stop = new AbortController()
+    t.teardown(() => stop.abort())
+    const watch = async (key: string) => {
+      const answer = await fetch(`${one.url}/events`, {
+        headers: { authorization: `Bearer ${key}` },
+        signal: stop.signal
+      })
+      return answer.status
+    }
+    const seen = await Promise.all(Array.from({ length: 210 }, (_, n) => watch(made[n % 3] ?? '')))
+    t.same(new Set(seen), new Set([200, 429]))
+    t.equal(seen.filter(status => status === 200).length, 100)
+    t.same(await Promise.all([1, 2, 3].map(() => watch(tenantB.key))), [200, 200, 200])
+
+    const audited = async () =>
+      (await on.sql<[{ rows: number }]>`select count(*)::int as rows from audit`)[0].rows
+    const before = await audited()
+    const floods = await Promise.all(Array.from({ length: 300 }, (_, n) => make(`flood-${n}`)))
+    const late = floods.find(answer => answer.status === 429)
+    t.match(late?.body, { code: 'TOO_MANY_REQUESTS' })
+    const again = await Promise.all(
+      Array.from({ length: 300 }, (_, n) => caller(one.url, made[n % 3] ?? '')('DELETE /api-keys/nobody'))
+    )
+    t.ok(again.filter(answer => answer.status === 429).length > 100, 'its keys take the same tokens')
+    t.ok((await audited()) - before <= 97, 'it has 100 live keys at most')
+    t.equal((await full.call('POST /api-keys', { name: 'free', scopes: ['ops:read'] })).status, 201)
+
+    const pages: number[] = []
+    for (let path = '/api-keys?limit=10'; path !== '';) {
+      const { body } = await full.call(`GET ${path}`)
+      pages.push((body['apiKeys'] as object[]).length)
+      const next = body['nextCursor'] as string | undefined
+      path = next === undefined ? '' : `/api-keys?limit=10&cursor=${next}`
+    }
+    t.ok(pages.length > 2 && pages.slice(0, -1).every(length => length === 10))
+    t.match(await full.call('GET /api-keys?cursor=%3B'), { status: 422, body: { code: 'INVALID' } })
+  }
+)
+
+t.test('while a bulk redelivery runs, nobody begins another one with its filter', async t => {
+  const on = await stage(t, { answer: () => 500 })
+  if (!on) return
+  // No dispatcher: the operation stays as it is.
+  const one = await start(t, { ...on.env, AUTH: 'on', ROLE: 'api' })
+  const keyOf = async (name: string, messageCodes: string[] | null) =>
+    caller(
+      one.url,
+      (await createKey(on.sql, { name, scopes: [...scopes], messageCodes, who: { name: 'test' } })).key
+    )
+  const [all, bound, other] = [
+    await keyOf('all', null),
+    await keyOf('bound', ['test.plain']),
+    await keyOf('other', ['test.receipt'])
+  ]
+  const begin = async (call: typeof all, filter: object) => await call('POST /tasks/redeliver', { filter })
+  const own = { messageCode: 'test.plain', from: '2026-01-02T03:04:05+08:00' }
+  const both = await Promise.all(Array.from({ length: 8 }, () => begin(bound, own)))
+  const [first] = both.filter(answer => answer.status === 202)
+  t.equal(both.filter(answer => answer.status === 202).length, 1)
+  const id = String(first?.body['id'])
+  t.match(first?.body, { createdBy: 'bound', createdById: /^key_/ })
+  const refused = { status: 409, body: { code: 'OPERATION_RUNNING', detail: new RegExp(id) } }
+  t.match(await begin(bound, own), refused)
+  t.match(
+    await begin(all, { from: '2026-01-01T19:04:05.000Z', messageCode: 'test.plain' }),
+    refused,
+    'the same filter'
+  )
+  t.equal((await begin(all, { messageCode: 'test.plain' })).status, 202, 'another filter')
+  t.equal((await begin(bound, {})).status, 202)
+  t.equal((await begin(other, {})).status, 202, 'other messageCodes')
+  t.equal((await begin(all, {})).status, 202, 'more messageCodes than those that run')
+  t.equal((await begin(other, {})).status, 409)
+  t.equal(
+    (await on.sql`select from audit where what = 'tasks.redeliver'`).length,
+    5,
+    'a refusal leaves no row'
+  )
+  t.equal((await all(`POST /operations/${id}/stop`)).status, 200)
+  t.equal((await begin(bound, own)).status, 202, 'once it has ended')
 })

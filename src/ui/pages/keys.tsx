@@ -1,8 +1,9 @@
 import { useRef, useState } from 'preact/hooks'
-import { get, post, remove } from '../api.ts'
+import { post, remove } from '../api.ts'
 import { Act, AskAct, copy, say } from '../acts.tsx'
-import { Field, Heading, Shown, Table, Time } from '../parts.tsx'
-import { useLoaded } from '../loaded.ts'
+import { Field, Heading, Time } from '../parts.tsx'
+import { listOf, Rows } from '../list.tsx'
+import { useList } from '../loaded.ts'
 import { session, texts } from '../state.ts'
 
 interface Key {
@@ -16,7 +17,10 @@ interface Key {
 
 export function KeysPage() {
   const words = texts.value.keys
-  const loaded = useLoaded('keys', () => get<{ apiKeys: Key[] }>('/api-keys'), { kinds: ['audit'] })
+  const loaded = useList('keys', listOf<'apiKeys', Key>('apiKeys', '/api-keys'), {
+    kinds: ['audit'],
+    size: 100
+  })
   const [made, setMade] = useState<Made[]>([])
   return (
     <>
@@ -41,47 +45,43 @@ export function KeysPage() {
           void loaded.reload()
         }}
       />
-      <Shown loaded={loaded}>
-        {({ apiKeys }) => (
-          <Table
-            label={texts.value.pages.keys}
-            rows={apiKeys}
-            keyOf={row => row.id}
-            columns={[
-              {
-                name: words.name,
-                head: true,
-                // Several keys may have one name. The audit names the key by its id.
-                cell: row => (
-                  <>
-                    <b>{row.name}</b> <span class="quiet">{row.id}</span>
-                  </>
-                )
-              },
-              { name: words.scopes, cell: row => row.scopes.join(' ') },
-              { name: words.codes, cell: row => row.messageCodes?.join(' ') ?? words.all },
-              { name: words.made, cell: row => <Time at={row.createdAt} /> },
-              {
-                name: ' ',
-                cell: row =>
-                  row.revokedAt ? (
-                    <span class="quiet">
-                      {words.revoked} <Time at={row.revokedAt} />
-                    </span>
-                  ) : (
-                    <AskAct
-                      kind="danger"
-                      name={words.revoke}
-                      about={`${row.name} · ${row.id}`}
-                      sure={words.sureRevoke}
-                      run={() => remove(`/api-keys/${encodeURIComponent(row.id)}`).then(loaded.reload)}
-                    />
-                  )
-              }
-            ]}
-          />
-        )}
-      </Shown>
+      <Rows
+        title={texts.value.pages.keys}
+        loaded={loaded}
+        keyOf={row => row.id}
+        columns={[
+          {
+            name: words.name,
+            head: true,
+            // Several keys may have one name. The audit names the key by its id.
+            cell: row => (
+              <>
+                <b>{row.name}</b> <span class="quiet">{row.id}</span>
+              </>
+            )
+          },
+          { name: words.scopes, cell: row => row.scopes.join(' ') },
+          { name: words.codes, cell: row => row.messageCodes?.join(' ') ?? words.all },
+          { name: words.made, cell: row => <Time at={row.createdAt} /> },
+          {
+            name: ' ',
+            cell: row =>
+              row.revokedAt ? (
+                <span class="quiet">
+                  {words.revoked} <Time at={row.revokedAt} />
+                </span>
+              ) : (
+                <AskAct
+                  kind="danger"
+                  name={words.revoke}
+                  about={`${row.name} · ${row.id}`}
+                  sure={words.sureRevoke}
+                  run={() => remove(`/api-keys/${encodeURIComponent(row.id)}`).then(loaded.reload)}
+                />
+              )
+          }
+        ]}
+      />
     </>
   )
 }
