@@ -39,6 +39,8 @@ export interface SendOptions {
 /** The most rows of one claim. No other process claims them during their lease. */
 const most = 50
 const leaseMs = 30_000
+/** A longer text is cut, and so refused by Ackbox: 50 rows are read at once. */
+const mostCharacters = 1_000_000
 const sendMs = 10_000
 const longestPauseMs = 60_000
 /** With these codes /callback refuses a receipt for good: the token is wrong or old, the task is missing or deleted, or the receipt is invalid. */
@@ -95,7 +97,7 @@ const claimInPostgres = async (db: Database<unknown>, consumer: string): Promise
   await db.begin(async native => {
     const tx = db.within(native)
     const rows = await tx.query(
-      `select id, callback_url as url, callback_token as token, receipt, tries from ackbox_receipt_outbox
+      `select id, callback_url as url, callback_token as token, left(receipt, ${mostCharacters}) as receipt, tries from ackbox_receipt_outbox
        where consumer = $1::text and next_try_at <= clock_timestamp()
        order by next_try_at limit ${most} for update skip locked`,
       [consumer]
@@ -123,7 +125,7 @@ async function claimInMysql(db: Database<unknown>, consumer: string): Promise<re
   return await db.begin(async native => {
     const tx = db.within(native)
     const rows = await tx.query(
-      `select cast(id as char) as id, callback_url as url, callback_token as token, receipt, tries
+      `select cast(id as char) as id, callback_url as url, callback_token as token, left(receipt, ${mostCharacters}) as receipt, tries
        from ackbox_receipt_outbox force index (primary)
        where id in (${due.map(() => '?').join(', ')}) and next_try_at <= utc_timestamp(6) for update skip locked`,
       due.map(idOf)
@@ -147,7 +149,7 @@ async function send(
 ): Promise<void> {
   const receipt = String(row['receipt'])
   const tries = Number(row['tries']) + 1
-  const { taskNo } = JSON.parse(receipt) as { taskNo: string }
+  const taskNo = taskNoOf(receipt)
   let answer: Response | undefined
   try {
     answer = await fetch(url ?? String(row['url']), {
@@ -175,6 +177,16 @@ async function send(
     ? 0
     : Math.min(longestPauseMs, Math.max(retryAfterMs, 250 * 2 ** Math.min(tries, 10)))
   await putOff(db, row, pauseMs).catch(() => {}) // the lease ends by itself
+}
+
+/** Undefined: somebody wrote a row that is no receipt. It is sent as it is, and Ackbox refuses it. */
+function taskNoOf(receipt: string): string | undefined {
+  try {
+    const { taskNo } = JSON.parse(receipt) as { taskNo?: unknown }
+    return typeof taskNo === 'string' ? taskNo : undefined
+  } catch {
+    return undefined
+  }
 }
 
 /** A proxy, or another path, answers with another body, also in JSON. The receipt must not be lost because of it. */
