@@ -23,7 +23,7 @@ export const hasMariadb = (): boolean => spawnSync('mariadbd', ['--version'], { 
 /** `isDurable`: a commit survives a kill. */
 export async function serveMariadb(
   home: string,
-  { isDurable }: { isDurable: boolean }
+  { isDurable, options = [] }: { isDurable: boolean; options?: readonly string[] }
 ): Promise<MariadbServer> {
   const data = path.join(home, 'data')
   // A starting server removes the temporary tables that it finds. In a shared folder these would belong to other servers.
@@ -60,6 +60,7 @@ export async function serveMariadb(
         '--skip-name-resolve',
         `--innodb-flush-log-at-trx-commit=${isDurable ? 1 : 0}`,
         '--innodb-buffer-pool-size=64M',
+        ...options,
         ...user
       ],
       { env, stdio: ['ignore', 'ignore', 'pipe'] }

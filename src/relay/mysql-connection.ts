@@ -1,9 +1,11 @@
 // Connections to a producer's MySQL or MariaDB.
 import type { Socket } from 'node:net'
+import type { Connection as CallbackConnection } from 'mysql2'
 import type * as mysql from 'mysql2/promise'
 import type { Connection, Pool, RowDataPacket } from 'mysql2/promise'
 import { isMissingPackage } from '../runtime/errors.ts'
 import { withTimeout } from '../runtime/with-timeout.ts'
+import { relaySession, wishes } from './mysql-session.ts'
 import { RelayError } from './source.ts'
 
 export async function mysqlDriver(): Promise<typeof mysql> {
@@ -31,15 +33,13 @@ export async function mysqlPool(url: string, connections: number, idleMs: number
     timezone: 'Z'
   })
   pool.on('connection', connection => {
-    // READ COMMITTED: a row lock of another relay must not also lock the gap in front of the row.
-    const session = connection as unknown as Connection
-    void session.query('set session transaction isolation level read committed')
-    // The driver escapes with backslashes. The sql_mode of a server can turn them off, so the session sets its own. In MySQL,
-    // row_number() is unsigned, and a difference with it would be too.
-    void session.query(
-      `set session time_zone = '+00:00', session sql_mode = 'STRICT_TRANS_TABLES,NO_UNSIGNED_SUBTRACTION',
-       session innodb_lock_wait_timeout = 5, session lock_wait_timeout = 30, session wait_timeout = ${Math.ceil(idleMs / 1_000)}`
-    )
+    const session = connection as unknown as CallbackConnection
+    // Without one of them, a statement could mean something else.
+    for (const statement of relaySession(idleMs))
+      session.query(statement, err => {
+        if (err) session.destroy()
+      })
+    for (const statement of wishes) session.query(statement, () => {})
   })
   return pool
 }

@@ -41,6 +41,15 @@ export async function mysqlSource(
         throw new RelayError(
           'The tables ackbox_outbox and ackbox_outbox_rejected are missing: `ackbox relay --print-ddl mysql` prints them.'
         )
+      // A server without a binary log, or without the setting, has no such row.
+      const [binlog] = await read<{ Value: string }>(
+        "show session variables where variable_name = 'binlog_format' and @@log_bin = 1"
+      )
+      if (binlog?.Value === 'STATEMENT')
+        throw new RelayError(
+          "binlog_format is STATEMENT: InnoDB then refuses the relay's writes (error 1665). Set binlog_format = MIXED or ROW in the " +
+            "server's configuration; or let the relay set it for its sessions: grant its user BINLOG ADMIN (MariaDB) or SESSION_VARIABLES_ADMIN (MySQL)."
+        )
     },
     async shards() {
       const rows = await read<{ shard: number }>(

@@ -6,6 +6,7 @@ import { problemBody } from '../runtime/errors.ts'
 import { sessionSettings } from '../runtime/session-settings.ts'
 import { kinds, type Columns, type Member } from './columns.ts'
 import { answerWithin, mysqlDriver, socketOf } from './mysql-connection.ts'
+import { importSession, wishes } from './mysql-session.ts'
 import { setLocal, timeText } from './postgres.ts'
 import { longestSilenceMs, RelayError, type RelayRow } from './source.ts'
 
@@ -111,9 +112,12 @@ async function inMysql<Result>(
   signal.addEventListener('abort', leave)
   if (signal.aborted) leave()
   try {
-    // While Ackbox is unreachable, nothing reads the server's data. The server must not give up after a minute.
-    const settings = "set session time_zone = '+00:00', session net_write_timeout = 3600"
-    await answerWithin(silenceMs, session.query(settings))
+    for (const statement of importSession) await answerWithin(silenceMs, session.query(statement))
+    for (const wish of wishes)
+      await answerWithin(
+        silenceMs,
+        session.query(wish).catch(() => {})
+      )
     await answerWithin(silenceMs, session.query('start transaction with consistent snapshot, read only'))
     const { all, count } = statements(query, asMysql, '`', [unreadable(query.columns)])
     const [found] = await session.query<RowDataPacket[]>(count)

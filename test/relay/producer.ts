@@ -25,8 +25,12 @@ export interface Producer {
 }
 
 /** A producer's own database with its tables. Undefined if there is no server of this kind. */
-export async function producer(t: Test, kind: Kind): Promise<Producer | undefined> {
-  const made = kind === 'postgres' ? await onPostgres(t) : await onMariadb(t)
+export async function producer(
+  t: Test,
+  kind: Kind,
+  mariadbOptions?: readonly string[]
+): Promise<Producer | undefined> {
+  const made = kind === 'postgres' ? await onPostgres(t) : await onMariadb(t, mariadbOptions)
   return (
     made && {
       url: made.url,
@@ -72,8 +76,8 @@ async function onPostgres(t: Test) {
   }
 }
 
-async function onMariadb(t: Test) {
-  const mariadb = await testMariadb(t)
+async function onMariadb(t: Test, options?: readonly string[]) {
+  const mariadb = await testMariadb(t, options)
   if (!mariadb) return undefined
   await mariadb.pool.query(ddl.mysql)
   return {

@@ -10,7 +10,10 @@ export interface TestMariadb extends Pick<MariadbServer, 'kill' | 'start'> {
 }
 
 /** A MariaDB for this test only. Undefined if none is installed: the test is skipped, or fails with CI=true. */
-export async function testMariadb(t: Test): Promise<TestMariadb | undefined> {
+export async function testMariadb(
+  t: Test,
+  options: readonly string[] = []
+): Promise<TestMariadb | undefined> {
   if (!hasMariadb()) {
     const none = 'no MariaDB: put mariadbd and mariadb-install-db (10.6 or newer) on the PATH'
     if (process.env['CI'] === 'true') t.fail(none)
@@ -18,7 +21,7 @@ export async function testMariadb(t: Test): Promise<TestMariadb | undefined> {
     return undefined
   }
   // No data here has to survive a crash of the machine.
-  const { port, kill, start } = await serveMariadb(folder(t), { isDurable: false })
+  const { port, kill, start } = await serveMariadb(folder(t), { isDurable: false, options })
   t.teardown(() => kill())
   const at = { host: '127.0.0.1', port, user: 'root' }
   const admin = await mysql.createConnection(at)
