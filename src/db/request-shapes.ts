@@ -7,10 +7,19 @@ import { textArray } from './arrays.ts'
 
 export type RequestShape = Omit<typeof requestShape.$inferSelect, 'createdAt'>
 
+/** The newest of a downstream that are kept: each deploy may bring one. Beyond, old attempts lose their names. */
+const kept = 1_000
+
 /** Any process may have written it already. */
 export async function writeShape(sql: Sql, shape: RequestShape): Promise<void> {
   const { id, messageCode, downstream, handlerVersion, transport, method, headerNames } = shape
   await sql`
+    with gone as (
+      delete from request_shape where id in (
+        select id from request_shape where message_code = ${messageCode} and downstream = ${downstream}
+        order by created_at desc, id offset ${kept - 1}
+      )
+    )
     insert into request_shape (id, message_code, downstream, handler_version, transport, method, header_names)
     values (${id}, ${messageCode}, ${downstream}, ${handlerVersion}, ${transport}, ${method},
       coalesce(${textArray(headerNames)}::text[], '{}'))

@@ -111,6 +111,7 @@ export function fakeService() {
               outcome: 'failed',
               reason: 'http_503',
               status: 503,
+              request: { handlerVersion: '0badcafe', target: 'https://a.test/' },
               ms: 12,
               node: 'n',
               startedAt: now().toISOString()
@@ -146,10 +147,12 @@ export function fakeService() {
     dryRun: async ({ messageCode, taskNo }) =>
       messageCode === 'order.paid' ? { messageCode, taskNo, downstreams: [] } : 'unknown_code',
     withRequests: async task => task,
-    requestNow: async (taskNo, downstream) =>
-      downstream === 'warehouse'
-        ? { taskNo, downstream, attempt: 2, handlerVersion: '0badcafe', headers: [] }
-        : { kind: 'not_found' },
+    async requestNow(taskNo, downstream) {
+      if (downstream !== 'warehouse') return { kind: 'not_found' }
+      if (taskNo.startsWith('removed')) return { kind: 'no_handler' }
+      if (taskNo.startsWith('throws')) return { kind: 'no_request', error: 'no price <b>' }
+      return { taskNo, downstream, attempt: 2, handlerVersion: '0badcafe', headers: [] }
+    },
     listTasks: async filter =>
       filter.cursor === 'nonsense'
         ? 'bad_cursor'
