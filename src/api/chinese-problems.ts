@@ -142,6 +142,7 @@ export const chineseDetails: Readonly<Record<string, string>> = {
   'the comparison takes too long: choose a shorter time': '对账耗时过长：请缩短时间窗',
   'the database cannot be reached': '无法连接数据库',
   'the database takes too long': '数据库没有按时响应',
+  'no standby has confirmed the commit: send it again': '没有备库确认这次提交：请再次发送',
   'another call changes the same rows: send it again': '另一个请求正在修改同样的行：请再次发送',
   'the task was removed while it was accepted: post it again': '任务在接收时被清除：请重新提交',
   'this delivery changes too often: send the receipt again': '这次投递变化过于频繁：请重新发送回执',

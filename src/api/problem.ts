@@ -1,5 +1,5 @@
 import { isCollision, isTimeout } from '../db/batch.ts'
-import { isInfrastructure } from '../db/pool.ts'
+import { isInfrastructure, UnconfirmedCommit } from '../db/pool.ts'
 import type { TaskView } from '../db/views.ts'
 import type { AcceptResult } from '../delivery/accept.ts'
 import type { HandlerRefusal } from '../delivery/handler-refusal.ts'
@@ -40,6 +40,8 @@ export function problemOf(error: unknown): Problem {
   if (isTimeout(error)) return problemOf(new Unavailable('the database takes too long'))
   if (isCollision(error))
     return problemOf(new Unavailable('another call changes the same rows: send it again'))
+  if (error instanceof UnconfirmedCommit)
+    return problemOf(new Unavailable('no standby has confirmed the commit: send it again'))
   if (isInfrastructure(error)) return problemOf(new Unavailable())
   const { code, statusCode } = isError(error)
     ? (error as Error & { code?: unknown; statusCode?: unknown })

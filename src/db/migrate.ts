@@ -75,7 +75,6 @@ async function withClient<T>(url: string, work: (sql: PostgresClient) => Promise
     max: 1,
     max_lifetime: null,
     connect_timeout: 5,
-    onnotice: () => {},
     connection: { ...ownSessionSettings, application_name: 'ackbox migrate', synchronous_commit: 'on' }
   })
   try {

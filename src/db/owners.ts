@@ -43,7 +43,6 @@ export const openBeats = (url: string): PostgresClient =>
     connect_timeout: 2,
     silence_timeout: silenceSeconds,
     backoff: () => 0.25,
-    onnotice: () => {},
     connection: {
       ...ownSessionSettings,
       application_name: 'ackbox beat',

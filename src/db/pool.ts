@@ -33,6 +33,19 @@ export class DatabaseError extends Error {
   override name = 'DatabaseError'
 }
 
+/** The wait for a standby was cancelled: what the statement wrote is committed here, and is lost with this server. */
+export class UnconfirmedCommit extends Error {
+  override name = 'UnconfirmedCommit'
+  readonly code = 'COMMIT_UNCONFIRMED'
+}
+
+/**
+ * For `onnotice`. By our patch the statement in flight fails with the error. PostgreSQL only warns: the error comes neither with a code of
+ * its own nor with a text that does not depend on the server's language, but from one place in its source (syncrep.c).
+ */
+const failUnconfirmed = ({ routine, message }: postgres.Notice): UnconfirmedCommit | undefined =>
+  routine === 'SyncRepWaitForLSN' ? new UnconfirmedCommit(message) : undefined
+
 /**
  * A client of postgres.js with our patch. Without the patch a lost connection can end the process, or leave a statement
  * outside of its transaction, so the process refuses to start. npm silently skips the patch if it runs no scripts.
@@ -48,7 +61,7 @@ export const connectUnpinned: typeof postgres = ((
   url: string,
   options: postgres.Options<Record<string, never>>
 ) => {
-  const sql = postgres(primaryUrl(url), options)
+  const sql = postgres(primaryUrl(url), { onnotice: failUnconfirmed, ...options })
   follow(url, sql.options)
   // The unpatched package drops the option.
   if ('silence_timeout' in sql.options) return sql
@@ -77,7 +90,6 @@ export function openDb(url: string, options: OpenOptions): Sql {
     connect_timeout: hostUrls(url).length > 1 ? severalConnectSeconds : 5,
     // The default waits up to 20 s before it tries again, long after PostgreSQL is back.
     backoff: (retries: number) => Math.min(0.05 * 2 ** retries, 0.5) * (0.75 + Math.random() / 4),
-    onnotice: () => {},
     types: { bigint: { to: 20, from: [20], parse: Number, serialize: String } },
     // A host that vanished (pulled cable, black hole) does not close its connections, and TCP alone notices
     // only after a quarter of an hour: until then each of them would occupy the pool.
@@ -98,7 +110,7 @@ export function openDb(url: string, options: OpenOptions): Sql {
   return connect(url, settings)
 }
 
-const ours = /^(CONNECTION_(CLOSED|ENDED|DESTROYED|CONNECT_TIMEOUT)|CONNECT_TIMEOUT)$/
+const ours = /^(COMMIT_UNCONFIRMED|CONNECTION_(CLOSED|ENDED|DESTROYED|CONNECT_TIMEOUT)|CONNECT_TIMEOUT)$/
 const system =
   /^(ECONN\w+|EPIPE|ETIMEDOUT|EHOSTUNREACH|EHOSTDOWN|ENETUNREACH|ENETDOWN|ENOTFOUND|EAI_\w+|ENOENT)$/
 // 08 connection, 53 resources (disk full, too many connections), 57P0x shutdown, 25006 read-only, 57014 and 55P03 too slow or locked, 58 system,
@@ -137,7 +149,6 @@ const probe = (url: string) =>
     // A host that falls silent after the handshake: the search waits for all hosts.
     silence_timeout: 3,
     fetch_types: false,
-    onnotice: () => {},
     connection: { application_name: locating, statement_timeout: 2_000 }
   })
 

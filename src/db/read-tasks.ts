@@ -5,12 +5,15 @@ import { taskView, type DeliveryShown, type TaskShown, type TaskView } from './v
 
 /**
  * Tasks with their deliveries, without attempts and receipts, by taskNo; unknown ones are missing. For the answer to a
- * producer's repeated POST: by the hot pool, which no list delays.
+ * producer's repeated POST: by the hot pool, which no list delays. With synchronous standbys the read writes a message into the WAL, so it is
+ * answered when a standby has all that it has seen: a task may stand here of whose commit the first answer was a 503, since its wait was cancelled.
  */
 export async function readTasks(sql: Sql, taskNos: readonly string[]): Promise<Map<string, TaskView>> {
   // A half message has no deliveries: all columns of `d` are null.
   const rows = await sql<(TaskShown & DeliveryShown & { half: PreparedJson | null })[]>`
-    select t.task_no as "taskNo", t.message_code as "messageCode", t.scene_type as "sceneType",
+    select (
+        select pg_logical_emit_message(true, 'ackbox', '') where current_setting('synchronous_standby_names') <> ''
+      )::text as "walMessage", t.task_no as "taskNo", t.message_code as "messageCode", t.scene_type as "sceneType",
       t.deliver_start_time as "deliverStartTime", t.need_callback as "needCallback", t.retry_times as "retryTimes",
       t.ordering_key as "orderingKey", t.extend, t.created_at as "createdAt", t.created_by as "createdBy", t.biz_type as "bizType", t.biz_key as "bizKey",
       t.unique_biz as "uniqueBiz", d.downstream, d.status, d.phase,

@@ -1,6 +1,6 @@
 import type { Cluster } from './cluster.ts'
 import { isAway, isCollision } from '../db/batch.ts'
-import { isInfrastructure } from '../db/pool.ts'
+import { isInfrastructure, UnconfirmedCommit } from '../db/pool.ts'
 import { Unavailable } from '../runtime/errors.ts'
 import { withTimeout } from '../runtime/with-timeout.ts'
 
@@ -24,6 +24,8 @@ export async function orUnavailable<T>(
   } catch (err) {
     if (isCollision(err))
       throw new Unavailable('another call changes the same rows: send it again', 1, { cause: err })
+    if (err instanceof UnconfirmedCommit)
+      throw new Unavailable('no standby has confirmed the commit: send it again', 1, { cause: err })
     if (!isInfrastructure(err)) throw err
     if (isAway(err)) cluster.setDatabaseAway()
     throw new Unavailable('the database cannot be reached', 1, { cause: err })

@@ -24,8 +24,7 @@ export async function borrowEmbedded(
       max: 1,
       max_lifetime: null,
       fetch_types: false,
-      connect_timeout: 5,
-      onnotice: () => {}
+      connect_timeout: 5
     })
     try {
       await sql`select pg_advisory_lock_shared(${commandsLock})`

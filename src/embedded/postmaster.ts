@@ -227,8 +227,7 @@ async function answers(
   const sql = connect(urlOf({ port, password }), {
     max: 1,
     connect_timeout: 5,
-    fetch_types: false,
-    onnotice: () => {}
+    fetch_types: false
   })
   try {
     await sql`select 1`

@@ -96,7 +96,6 @@ async function hold(postmaster: Postmaster, dataDir: string): Promise<(() => Pro
     fetch_types: false,
     connect_timeout: 5,
     backoff: () => 0.1,
-    onnotice: () => {},
     // A killed backend loses the lock: take it again before another process does.
     onclose: () => {
       if (!released) setTimeout(() => void take().catch(() => {}), 50)

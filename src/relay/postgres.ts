@@ -43,7 +43,6 @@ export function postgresSource(
   const options = {
     max: connections,
     connect_timeout: 5,
-    onnotice: () => {},
     connection: {
       application_name: 'ackbox relay',
       statement_timeout: 30_000,

@@ -54,7 +54,6 @@ async function inPostgres<Result>(
   const sql = connectUnpinned(url, {
     max: 1,
     connect_timeout: 5,
-    onnotice: () => {},
     connection: { application_name: 'ackbox import' }
   })
   try {

@@ -146,6 +146,7 @@ type UnavailableDetail =
   | 'the database cannot be reached'
   | 'the database takes too long'
   | 'another call changes the same rows: send it again'
+  | 'no standby has confirmed the commit: send it again'
   | 'the task was removed while it was accepted: post it again'
   | 'this delivery changes too often: send the receipt again'
   | 'another process has the handler of this messageCode: send it again'

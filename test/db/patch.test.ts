@@ -82,6 +82,29 @@ t.test('after an error half-way through the rows the next result is whole', asyn
   await sql.end({ timeout: 1 })
 })
 
+t.test('a notice that is taken for an error fails its own statement, and none beside it', async t => {
+  const onnotice = ({ message }: postgres.Notice) =>
+    message === 'unclear' ? new Error(`seen: ${message}`) : undefined
+  const sql = postgres(await emptyDb(t), { max: 1, onnotice })
+  await sql`create table note (n int)`
+  const warn = (message: string) =>
+    sql.unsafe(`do $$ begin insert into note values (1); raise warning '${message}'; end $$`)
+  const all = await Promise.allSettled([
+    sql`select 1 as n`,
+    warn('unclear'),
+    warn('clear'),
+    sql`select 2 as n`
+  ])
+  t.match(all, [
+    { status: 'fulfilled' },
+    { status: 'rejected', reason: { message: 'seen: unclear' } },
+    { status: 'fulfilled' },
+    { status: 'fulfilled', value: [{ n: 2 }] }
+  ])
+  t.equal((await sql`select from note`).length, 2, 'the server has done both')
+  await sql.end({ timeout: 1 })
+})
+
 t.test('a proxy that accepts and hangs up is heard of at once', async t => {
   let connections = 0
   const proxy = net.createServer(socket => {
