@@ -3,7 +3,9 @@ import { AsyncLocalStorage } from 'node:async_hooks'
 import {
   AdapterError,
   alreadyInside,
+  hasAutocommit,
   isInside,
+  needsAutocommit,
   txOf,
   type Database,
   type PostgresJs,
@@ -120,7 +122,8 @@ export function fromMysql2<From extends object>(from: From): Database<Mysql2Nati
     }
   })
   const requireOutside = async (): Promise<void> => {
-    if (!pool && (await isInside(within(handle)))) throw alreadyInside('fromMysql2')
+    if (pool || !(await isInside(within(handle)))) return
+    throw (await hasAutocommit(within(handle))) ? alreadyInside('fromMysql2') : needsAutocommit('fromMysql2')
   }
   return {
     ...within(handle),

@@ -87,6 +87,32 @@ const noTransaction = ['25P01']
 const noSavepoint = ['ER_SP_DOES_NOT_EXIST', 1305]
 const notPrepared = ['ER_UNSUPPORTED_PS', 1295]
 
+const known = new WeakSet<Tx>()
+
+/** Whether a statement outside a transaction is committed by itself. A server or a pool of MySQL or MariaDB may have turned it off. */
+export async function hasAutocommit(tx: Tx): Promise<boolean> {
+  if (tx.dialect === 'postgres' || known.has(tx)) return true
+  const [row] = await tx.query('select @@session.autocommit as autocommit', [])
+  if (String(row?.['autocommit']) === '0') return false
+  known.add(tx)
+  return true
+}
+
+/** Each statement is committed when its query resolves: in a transaction of its own, if autocommit is off. */
+export const autocommitted = (db: Database<unknown>): Tx => ({
+  dialect: db.dialect,
+  query: async (text, values) =>
+    (await hasAutocommit(db))
+      ? await db.query(text, values)
+      : await db.begin(native => db.within(native).query(text, values))
+})
+
+/** For a handle that is one connection: without autocommit, whatever is there is inside a transaction. */
+export const needsAutocommit = (name: string): AdapterError =>
+  new AdapterError(
+    `${name} needs autocommit, which is off in this session: run \`set session autocommit = 1\` first, or pass a pool.`
+  )
+
 /** Runs the work. For a missing table, throws an error that explains how to create it. */
 export async function withTables<Result>(
   { dialect }: Tx,

@@ -1,5 +1,5 @@
 // Deletes rows that no delivery and no receipt needs any more.
-import { removeByKey, withTables, type Database } from '../adapter/transaction.ts'
+import { autocommitted, removeByKey, withTables, type Database } from '../adapter/transaction.ts'
 
 /**
  * Deletes the rows whose forget_after is more than a day ago (a request may be late, and clocks differ), and receipts older than 90 days,
@@ -30,7 +30,7 @@ async function pruneInPostgres(db: Database<unknown>, consumer: string): Promise
 
 async function pruneInMysql(db: Database<unknown>, consumer: string): Promise<void> {
   const forgotten = 'forget_after < utc_timestamp() - interval 1 day'
-  await removeByKey(db, [consumer], {
+  await removeByKey(autocommitted(db), [consumer], {
     find: `select webhook_id as found from ackbox_received force index (ackbox_received_forget_idx)
            where consumer = ? and ${forgotten} limit 1000`,
     remove: `delete r from json_table(?, '$[*]' columns (id varchar(128) path '$')) old
@@ -39,7 +39,7 @@ async function pruneInMysql(db: Database<unknown>, consumer: string): Promise<vo
              where r.consumer = ? and r.${forgotten}`
   })
   const invalid = 'created_at < utc_timestamp() - interval 90 day'
-  await removeByKey(db, [consumer], {
+  await removeByKey(autocommitted(db), [consumer], {
     find: `select cast(id as char) as found from ackbox_receipt_outbox where consumer = ? and ${invalid} order by id limit 1000`,
     remove: `delete r from json_table(?, '$[*]' columns (id bigint path '$')) old
              straight_join ackbox_receipt_outbox r force index (primary) on r.id = old.id

@@ -1,5 +1,12 @@
 // Receipts that are not part of an answer. Each is a row, written in the transaction of the work, and is sent until Ackbox has it.
-import { hasCode, withTables, type Database, type Row, type Tx } from '../adapter/transaction.ts'
+import {
+  autocommitted,
+  hasCode,
+  withTables,
+  type Database,
+  type Row,
+  type Tx
+} from '../adapter/transaction.ts'
 import type { ReceivedTask } from './message.ts'
 
 export interface Receipt {
@@ -116,9 +123,9 @@ const claimInPostgres = async (db: Database<unknown>, consumer: string): Promise
  * open transactions, and block other transactions that write receipts.
  */
 async function claimInMysql(db: Database<unknown>, consumer: string): Promise<readonly Row[]> {
-  const due = await db.query(
+  const due = await autocommitted(db).query(
     `select cast(id as char) as id from ackbox_receipt_outbox
-     where consumer = ? and next_try_at <= utc_timestamp(6) order by next_try_at limit ${most}`,
+       where consumer = ? and next_try_at <= utc_timestamp(6) order by next_try_at limit ${most}`,
     [consumer]
   )
   if (due.length === 0) return []
@@ -206,16 +213,15 @@ export class ReceiptRefused extends Error {
 
 async function remove(db: Database<unknown>, row: Row): Promise<void> {
   const mark = db.dialect === 'postgres' ? '$1::text::bigint' : '?'
-  await db.query(`delete from ackbox_receipt_outbox where id = ${mark}`, [idOf(row)])
+  await autocommitted(db).query(`delete from ackbox_receipt_outbox where id = ${mark}`, [idOf(row)])
 }
 
 async function putOff(db: Database<unknown>, row: Row, pauseMs: number): Promise<void> {
-  await db.query(
+  const putOff =
     db.dialect === 'postgres'
       ? "update ackbox_receipt_outbox set next_try_at = clock_timestamp() + $1::text::int * interval '1 ms' where id = $2::text::bigint"
-      : 'update ackbox_receipt_outbox set next_try_at = utc_timestamp(6) + interval ? * 1000 microsecond where id = ?',
-    [String(pauseMs), idOf(row)]
-  )
+      : 'update ackbox_receipt_outbox set next_try_at = utc_timestamp(6) + interval ? * 1000 microsecond where id = ?'
+  await autocommitted(db).query(putOff, [String(pauseMs), idOf(row)])
 }
 
 const idOf = (row: Row): string => String(row['id'])

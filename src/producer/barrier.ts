@@ -2,12 +2,15 @@
 // first. So a check that answered ROLLED_BACK stays true: a later transaction finds the row and fails.
 import { checkTaskNo, ProducerError } from './task.ts'
 import {
+  autocommitted,
+  hasAutocommit,
   hasCode,
   requireTransaction,
   isInside,
   removeByKey,
   txOf,
   withTables,
+  type Database,
   type PostgresJs,
   type Tx
 } from '../adapter/transaction.ts'
@@ -80,14 +83,11 @@ export async function answerCheck(
   const since = Date.parse(preparedAt)
   if (Number.isNaN(since)) throw new ProducerError('preparedAt in the request of a check is not a time.')
   const at = txOf(db)
-  if (at.dialect === 'mysql' && (await isInside(at))) throw new ProducerError(within)
+  const run = at.dialect === 'mysql' && (await isInside(at)) ? await withoutAutocommit(at) : atOnce(at)
   try {
-    if (since > Date.now() - horizonMs) await withTables(at, () => rollBackUnlessThere(at, taskNo))
+    if (since > Date.now() - horizonMs) await withTables(at, () => run(tx => rollBackUnlessThere(tx, taskNo)))
     // A separate statement: the first one cannot see a commit that happened during its wait.
-    const [row] =
-      at.dialect === 'postgres'
-        ? await at.query(decidedInPostgres, [taskNo])
-        : await at.query(decided, [taskNo])
+    const [row] = await run(tx => tx.query(tx.dialect === 'postgres' ? decidedInPostgres : decided, [taskNo]))
     if (row?.['own'] === true) throw new ProducerError(within)
     return { state: (row?.['state'] as CheckState | undefined) ?? 'UNKNOWN' }
   } catch (err) {
@@ -96,6 +96,22 @@ export async function answerCheck(
     throw err
   }
 }
+
+type Run = <Result>(work: (tx: Tx) => Promise<Result>) => Promise<Result>
+
+const atOnce =
+  (at: Tx): Run =>
+  work =>
+    work(at)
+
+/** With autocommit off, any statement is in a transaction: each part gets one of its own. */
+async function withoutAutocommit(at: Tx): Promise<Run> {
+  if (at.refusal === undefined || !isDatabase(at) || (await hasAutocommit(at)))
+    throw new ProducerError(within)
+  return work => at.begin(native => work(at.within(native)))
+}
+
+const isDatabase = (at: Tx): at is Database<unknown> => 'begin' in at
 
 const busy = [
   '55P03',
@@ -109,7 +125,7 @@ const busy = [
   'ER_LOCK_DEADLOCK'
 ]
 const within =
-  'answerCheck needs a pool, or a connection outside a transaction: its answer must be committed before it is given.'
+  'answerCheck needs a pool, or a connection outside a transaction, with autocommit on: its answer must be committed before it is given.'
 const decided = 'select state from ackbox_barrier where task_no = ?'
 /** `own`: the statement runs inside a transaction. A SELECT outside one has no transaction id. */
 const decidedInPostgres =
@@ -151,7 +167,7 @@ export async function pruneBarrier(db: Tx | PostgresJs): Promise<void> {
     return
   }
   const old = `created_at < now() - interval ${keptDays} day`
-  await removeByKey(at, [], {
+  await removeByKey(isDatabase(at) ? autocommitted(at) : at, [], {
     find: `select task_no as found from ackbox_barrier force index (ackbox_barrier_created_idx) where ${old} limit 1000`,
     remove: `delete b from json_table(?, '$[*]' columns (id varchar(128) path '$')) old
              straight_join ackbox_barrier b force index (primary)
