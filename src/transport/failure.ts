@@ -47,8 +47,8 @@ export function failureOf(error: unknown): Failed {
   const code = codeOf(error) ?? 'unknown'
   if (isCertificateError(code)) return { kind: 'failed', reason: `tls: ${code}`, alarm: 'TLS' }
   if (isTlsError(code)) return failed(`tls: ${code}`)
-  // undici's messages for an answer without a request, an upgrade, and a 100 without `Expect`.
-  if (isError(error) && (error.message === 'bad upgrade' || error.message === 'bad response'))
-    return failed('protocol')
+  // undici's messages for an upgrade, and for an answer without a request.
+  if (isError(error) && error.message === 'bad upgrade') return failed('protocol: 101')
+  if (isError(error) && error.message === 'bad response') return failed('protocol')
   return failed(words[code] ?? `error: ${code}`)
 }

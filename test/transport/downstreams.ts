@@ -197,9 +197,7 @@ export const rows: Row[] = [
   broken('D29 a space in a header name', head('200 OK', 'bad name: x', 'content-length: 0') + '\r\n', {
     kind: /delivered|failed/
   }),
-  broken('D29 a folded header', head('200 OK', 'x-a: b\r\n  c', 'content-length: 0') + '\r\n', {
-    kind: /delivered|failed/
-  }),
+  kept('D29 a folded header', head('200 OK', 'x-a: b\r\n  c', 'content-length: 0') + '\r\n', delivered()),
   kept('D31 302 without Location', answer(302), failed('http_302')),
   kept(
     'D31 302 to the metadata service',
@@ -213,22 +211,22 @@ export const rows: Row[] = [
       socket.write(head('200 OK', 'content-encoding: gzip', `content-length: ${bomb.length}`) + '\r\n')
       socket.write(bomb)
     },
-    outcome: delivered({ answer: bomb.subarray(0, 16_384) }),
+    outcome: delivered({ answer: undefined, warning: 'answer_too_long' }),
     destroyed: false
   },
   kept(
-    'D34 invalid gzip',
+    'D34 a text that claims to be gzip',
     answer(200, 'no gzip', { 'content-encoding': 'gzip' }),
     delivered({ answer: Buffer.from('no gzip') })
   ),
   {
-    name: 'D34 deflate stays as it is',
+    name: 'D34 deflate',
     does: socket => {
       const raw = deflateRawSync('{"code":0}')
       socket.write(head('200 OK', 'content-encoding: deflate', `content-length: ${raw.length}`) + '\r\n')
       socket.write(raw)
     },
-    outcome: delivered({ answer: deflateRawSync('{"code":0}') }),
+    outcome: delivered({ answer: Buffer.from('{"code":0}') }),
     destroyed: false
   },
   kept(
@@ -239,7 +237,7 @@ export const rows: Row[] = [
   kept(
     'D38 503 with an absurd Retry-After',
     answer(503, '', { 'retry-after': '9'.repeat(10_000) }),
-    failed('http_503', { retryAfterMs: undefined })
+    failed('http_503', { retryAfterMs: 3_600_000 })
   ),
   kept(
     'D40 200 and a failure in the body, unasked',

@@ -116,6 +116,7 @@ t.test('the request on the wire is what the handler asked for, and no more', asy
       'connection: keep-alive',
       'user-agent: ackbox',
       'content-type: application/json',
+      'accept-encoding: identity',
       'ackbox-attempt: 1',
       'content-length: 2'
     ].join('\r\n')

@@ -1,5 +1,7 @@
 import type { Outcome } from '../../domain/types.ts'
 import { deadlines } from '../deadlines.ts'
+import { bytesRead } from './answer.ts'
+import { contentDecoder } from './content-coding.ts'
 import { Exchange, type ExchangeLimits } from './exchange.ts'
 import type { Guard } from '../egress/guard.ts'
 import { pools, type PoolLimits } from './pools.ts'
@@ -35,6 +37,7 @@ const withBody = new Set(['POST', 'PUT', 'PATCH'])
 export function exchanges(guard: Guard, given: Partial<HttpLimits> = {}): Exchanges {
   const limits = { ...defaults, ...given }
   const clock = deadlines()
+  const decoder = contentDecoder(bytesRead)
   const open = pools(guard, limits)
 
   return {
@@ -43,7 +46,7 @@ export function exchanges(guard: Guard, given: Partial<HttpLimits> = {}): Exchan
       const limit = body.length === 0 || withBody.has(method) ? context.limit : undefined
       const lane = open.lane(url, context.downstream, limit)
       return new Promise(resolve => {
-        const exchange = new Exchange(context, accepted, limits, outcome => {
+        const exchange = new Exchange(context, accepted, limits, decoder, outcome => {
           clock.delete(exchange)
           lane.done()
           resolve(outcome)
@@ -84,6 +87,7 @@ export function headersOf(
     else headers.push(name, value) // a Dubbo provider distinguishes attachments by case
   }
   if (!given.has('content-type')) headers.push('content-type', 'application/json')
+  if (!given.has('accept-encoding')) headers.push('accept-encoding', 'identity')
   const ours = context.headers(body)
   for (const name in ours) {
     const value = ours[name]

@@ -1,16 +1,8 @@
 import type { Evidence, Outcome } from '../../domain/types.ts'
-import {
-  bytesKept,
-  bytesRead,
-  judgedBy,
-  header,
-  hasLongHeader,
-  isLastAnswer,
-  ReadAnswer,
-  storedHeaders,
-  type RawHeaders,
-  retryAfter
-} from './answer.ts'
+import { bytesKept, bytesRead, judgedBy, ReadAnswer } from './answer.ts'
+import type { ContentDecoder } from './content-coding.ts'
+import { cleaned, hasLongHeader, header, listed, storedHeaders, type RawHeaders } from './headers.ts'
+import { retryAfter } from './retry-after.ts'
 import type { Due } from '../deadlines.ts'
 import { failed, failure, failureOf, type Failed } from '../failure.ts'
 import type { Awaiting, PipelinedConnection } from './pipeline.ts'
@@ -36,6 +28,7 @@ export class Exchange implements Carried, Due, Awaiting {
   readonly signal: AbortSignal
   readonly #accepted: Accepted | undefined
   readonly #limits: ExchangeLimits
+  readonly #decoder: ContentDecoder
   #end: ((outcome: Outcome) => void) | undefined
   #abort: ((error?: Error) => void) | undefined
   #isRepeated = false
@@ -44,24 +37,29 @@ export class Exchange implements Carried, Due, Awaiting {
   #status = 0
   #headers: RawHeaders = []
   #chunks: Buffer[] = []
+  /** The body has arrived, and its content codings are not decoded yet. */
+  #isDecoding = false
   #read = 0
 
   constructor(
     context: SendContext,
     accepted: Accepted | undefined,
     limits: ExchangeLimits,
+    decoder: ContentDecoder,
     end: (outcome: Outcome) => void
   ) {
     this.due = performance.now() + context.timeoutMs
     this.signal = context.signal
     this.#accepted = accepted
     this.#limits = limits
+    this.#decoder = decoder
     this.#end = end
   }
 
   expire(): void {
     const why = this.signal.aborted ? 'shutdown' : this.#abort ? 'timeout' : 'connect_timeout'
-    if (this.#status) this.#settle(why)
+    if (this.#isDecoding) this.#finish(this.#judge(Buffer.alloc(0), why), false)
+    else if (this.#status) this.#settle(why)
     else if (this.#lost && why === 'timeout') this.#fail(this.#lost)
     else this.#finish(failed(why), why !== 'timeout' || !this.connection?.isBehind(this))
   }
@@ -84,7 +82,7 @@ export class Exchange implements Carried, Due, Awaiting {
   }
 
   get isWanted(): boolean {
-    return this.#end !== undefined
+    return this.#end !== undefined && !this.#isDecoding
   }
 
   flooded(): void {
@@ -98,9 +96,12 @@ export class Exchange implements Carried, Due, Awaiting {
   }
 
   onHeaders(status: number, raw: RawHeaders): boolean {
-    if (status >= 200 && this.connection?.isShared && isLastAnswer(raw)) this.connection.closing()
+    if (status >= 200 && this.connection?.isShared && listed(raw, 'connection').includes('close'))
+      this.connection.closing()
     if (!this.#end) return true
     if (status < 200) {
+      // Nobody requested another protocol.
+      if (status === 101) this.#fail(failed('protocol: 101'))
       if (++this.#informational > informationalLimit) this.#fail(failed('protocol: endless 1xx'))
       return true
     }
@@ -108,14 +109,19 @@ export class Exchange implements Carried, Due, Awaiting {
       this.#fail(failed('headers_too_long'))
       return true
     }
+    const headers = cleaned(raw)
+    if (!headers) {
+      this.#fail(failed('protocol: a control character in a header'))
+      return true
+    }
     this.#status = status
-    this.#headers = raw
+    this.#headers = headers
     this.due = Math.min(this.due, performance.now() + this.#limits.bodyMs)
     return true
   }
 
   onData(chunk: Buffer): boolean {
-    if (!this.#end) return true
+    if (!this.isWanted) return true
     const room = bytesRead - this.#read
     this.#read += chunk.length
     this.#chunks.push(chunk.length > room ? chunk.subarray(0, room) : chunk)
@@ -130,7 +136,7 @@ export class Exchange implements Carried, Due, Awaiting {
   }
 
   onError(error: Error): void {
-    if (!this.#end) return
+    if (!this.isWanted) return
     const outcome = this.connection?.refusal ?? failureOf(error)
     if (this.#status) this.#settle(outcome.reason)
     else if (this.#lost) this.#fail(this.#lost)
@@ -139,9 +145,21 @@ export class Exchange implements Carried, Due, Awaiting {
 
   /** The headers are complete. `broken`: the reason why the body is cut short. */
   #settle(broken: string | undefined, destroy = broken !== undefined): void {
-    if (!this.#end) return
-    const body = this.#chunks.length === 1 ? this.#chunks[0] : Buffer.concat(this.#chunks)
-    this.#finish(this.#judge(body ?? Buffer.alloc(0), broken), destroy)
+    if (!this.isWanted) return
+    const [first = Buffer.alloc(0), ...others] = this.#chunks
+    const body = others.length === 0 ? first : Buffer.concat(this.#chunks)
+    const codings = body.length === 0 ? [] : listed(this.#headers, 'content-encoding')
+    if (codings.length === 0) this.#finish(this.#judge(body, broken), destroy)
+    else this.#decode(body, codings, broken, destroy)
+  }
+
+  #decode(body: Buffer, codings: string[], broken: string | undefined, destroy: boolean): void {
+    this.#isDecoding = true
+    this.#chunks = []
+    if (destroy) this.cut()
+    void this.#decoder(body, codings, () => this.#end !== undefined).then(decoded =>
+      this.#finish(this.#judge(decoded.body, broken ?? decoded.broken), false)
+    )
   }
 
   #fail(outcome: Outcome): void {

@@ -3,6 +3,7 @@ import { isIP, type Socket } from 'node:net'
 import type { Guard } from '../egress/guard.ts'
 import { Failure } from '../failure.ts'
 import { tlsName } from '../../runtime/tls.ts'
+import { tolerate } from './parser.ts'
 import { PipelinedConnection } from './pipeline.ts'
 import type { SendContext } from '../types.ts'
 
@@ -207,6 +208,7 @@ function guarded(
       const socket = connect(named, (...made: Parameters<buildConnector.Callback>) => {
         if (made[1]) watch(made[1], connection)
         callback(...made)
+        if (made[1]) tolerate(made[1])
       }) as unknown as Socket
       // The first of all listeners: it runs before TLS or HTTP writes a byte.
       socket.prependOnceListener('connect', () => {
