@@ -113,7 +113,9 @@ public class Receiver {
     String id = headers.getFirst("webhook-id");
     String timestamp = headers.getFirst("webhook-timestamp");
     String signatures = headers.getFirst("webhook-signature");
-    if (id == null || timestamp == null || signatures == null || !timestamp.matches("[0-9]{1,12}")) return false;
+    if (id == null || timestamp == null || signatures == null) return false;
+    // With a dot in the id, the id could hold the time, and the time a part of the body.
+    if (!id.matches("[A-Za-z0-9_-]+") || !timestamp.matches("[0-9]{1,12}")) return false;
     if (Math.abs(Instant.now().getEpochSecond() - Long.parseLong(timestamp)) > TOLERANCE_S) return false;
     byte[] expected;
     try {

@@ -37,8 +37,9 @@ def handle(headers, body):
 
 def verify(headers, body):
     """Standard Webhooks: HMAC-SHA256 over id.timestamp.body, byte for byte. One matching signature is enough."""
-    webhook_id, timestamp = headers.get("webhook-id"), headers.get("webhook-timestamp", "")
-    if not webhook_id or not re.fullmatch("[0-9]{1,12}", timestamp):
+    webhook_id, timestamp = headers.get("webhook-id", ""), headers.get("webhook-timestamp", "")
+    # With a dot in the id, the id could hold the time, and the time a part of the body.
+    if not re.fullmatch("[A-Za-z0-9_-]+", webhook_id) or not re.fullmatch("[0-9]{1,12}", timestamp):
         return False
     if abs(time.time() - int(timestamp)) > TOLERANCE_S:
         return False

@@ -26,10 +26,10 @@ export function readVerifier(secrets: Secrets): Verify {
   if (keys.length === 0)
     throw new AdapterError('A secret is missing: `npx ackbox key secret DOWNSTREAM` prints it.')
   return ({ headers, payload }, toleranceMs) => {
-    const id = headers.get('webhook-id')
+    const id = headers.get('webhook-id') ?? ''
     const timestamp = headers.get('webhook-timestamp') ?? ''
     const given = (headers.get('webhook-signature') ?? '').split(' ')
-    if (!id || !/^\d{1,12}$/.test(timestamp)) return false
+    if (!idForm.test(id) || !/^\d{1,12}$/.test(timestamp)) return false
     if (Math.abs(Date.now() - Number(timestamp) * 1_000) > toleranceMs) return false
     return keys.some(key => {
       const right = Buffer.from(
@@ -43,10 +43,16 @@ export function readVerifier(secrets: Secrets): Verify {
   }
 }
 
+/** The characters of Ackbox's ids. With a dot, an id could hold the time, and the time a part of the body: what is signed would be the same. */
+const idForm = /^[\w-]+$/
+
+/** With or without padding. Node decodes other text without an error. */
+const base64Form = /^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}(?:==)?|[A-Za-z0-9+/]{3}=?)?$/
+
 function keyOf(secret: string): KeyObject {
   const text = typeof secret === 'string' ? secret.replace(/^whsec_/, '') : ''
-  // Node decodes invalid base64 without an error. The message never contains the secret.
-  if (!/^[A-Za-z0-9+/]+={0,2}$/.test(text) || Buffer.from(text, 'base64').length < 24)
+  // The message never contains the secret.
+  if (!base64Form.test(text) || Buffer.from(text, 'base64').length < 24)
     throw new AdapterError(
       'A secret must be whsec_ and base64 of 24 bytes or more: `npx ackbox key secret DOWNSTREAM` prints it.'
     )

@@ -79,6 +79,19 @@ export function signingSecret(secret: string, downstream: string): string {
   return `whsec_${derive(secret, `ackbox signing v1 ${downstream}`, 32).toString('base64')}`
 }
 
+/**
+ * Base64 with or without padding. Node decodes any text without an error, where other languages refuse it: both sides would use different
+ * keys, or one of them none.
+ */
+export const isBase64 = (text: string): boolean =>
+  /^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}(?:==)?|[A-Za-z0-9+/]{3}=?)?$/.test(text)
+
+/** The length of the key in a signing secret, `whsec_` and base64. 0: it is none. */
+export function secretBytes(secret: string): number {
+  const [, base64 = ''] = /^whsec_(.+)$/.exec(secret) ?? []
+  return isBase64(base64) ? Buffer.from(base64, 'base64').length : 0
+}
+
 /** One master secret, and a separate key for each use: no key reveals another. */
 function derive(secret: string, use: string, length: number): Buffer {
   return Buffer.from(hkdfSync('sha256', secret, '', use, length))

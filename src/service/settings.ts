@@ -2,6 +2,7 @@
 import { z } from 'zod'
 import { redisAddress } from '../queue/redis-address.ts'
 import { readTargets } from '../handler/dtm.ts'
+import { secretBytes } from '../domain/tokens.ts'
 import { nearest } from '../runtime/nearest.ts'
 import { address, addresses, base, decodable } from './addresses.ts'
 import { isServiceLink } from './service-links.ts'
@@ -182,7 +183,7 @@ export const settings = z.object({
     }),
   ALARM_WEBHOOK_SECRET: z
     .string()
-    .regex(/^whsec_[A-Za-z0-9+/]{32,}={0,2}$/, 'must be whsec_ and base64 of 24 bytes or more')
+    .refine(secret => secretBytes(secret) >= 24, 'must be whsec_ and base64 of 24 bytes or more')
     .optional()
     .describe('The secret that signs alarms, `whsec_…`.')
     .meta({ unset: 'derived from `SECRET`' }),

@@ -1,4 +1,5 @@
 import { createHmac, createSecretKey, type KeyObject } from 'node:crypto'
+import { isBase64, secretBytes } from '../domain/tokens.ts'
 
 // Standard Webhooks v1: https://github.com/standard-webhooks/standard-webhooks/blob/main/spec/standard-webhooks.md
 
@@ -25,14 +26,13 @@ function mac(key: KeyObject, head: string, payload: string | Uint8Array): string
 /** A KeyObject, made once: in Node 24 an HMAC with a key of bytes takes 11 µs, with a KeyObject 2 µs. */
 function keyOf(secret: string): KeyObject {
   const text = secret.startsWith('whsec_') ? secret.slice(6) : secret
-  // Node decodes garbage without an error, and both sides would use different keys. The error never contains the secret.
-  if (!/^[A-Za-z0-9+/]+={0,2}$/.test(text)) throw new TypeError('a signing secret must be whsec_ and base64')
+  // The error never contains the secret.
+  if (text === '' || !isBase64(text)) throw new TypeError('a signing secret must be whsec_ and base64')
   return createSecretKey(text, 'base64')
 }
 
 /** `whsec_` and base64 of 24 to 64 bytes. */
 export function isSigningSecret(value: string): boolean {
-  const [, base64 = ''] = /^whsec_([A-Za-z0-9+/]+={0,2})$/.exec(value) ?? []
-  const bytes = Buffer.from(base64, 'base64').length
+  const bytes = secretBytes(value)
   return bytes >= 24 && bytes <= 64
 }

@@ -79,7 +79,8 @@ async function refuses(t: Test, { url, secret: own, running }: Running): Promise
   const now = new Date()
   const text = JSON.stringify(body)
   const stranger = `whsec_${Buffer.alloc(32, 7).toString('base64')}`
-  const sign = (key: string, at: Date): string => new Webhook(key).sign('delivery-1', at, text)
+  const sign = (key: string, at: Date, signed = text): string =>
+    new Webhook(key).sign('delivery-1', at, signed)
 
   t.equal(await post(url, now, sign(stranger, now), text), 401, "a stranger's signature")
   t.equal(await post(url, now, sign(own, now), text.replace('1001', '1002')), 401, 'another body')
@@ -88,6 +89,13 @@ async function refuses(t: Test, { url, secret: own, running }: Running): Promise
   t.equal(await post(url, old, sign(own, old), text), 401, 'one of ten minutes ago, played back')
   t.equal(await post(url, now, 'v1,', text), 401, 'an empty signature')
   t.equal(await post(url, now, sign(own, now).replace('v1,', 'v2,'), text), 401, 'an unknown version')
+  const seconds = Math.floor(now.getTime() / 1_000)
+  const whole = sign(own, now, `${seconds}.${text}`)
+  t.equal(
+    await post(url, now, whole, text, `delivery-1.${seconds}`),
+    401,
+    'a signed body whose beginning is given as the time, behind an id that ends with the time'
+  )
   t.equal(handledLines(running).length, before, 'none of them was handled')
 
   const rotating = `${sign(stranger, now)} ${sign(own, now)}`
@@ -101,12 +109,18 @@ function deliveryOf(task: { [name: string]: unknown } | null, name: string): unk
   return deliveries?.find(one => one.downstream === `in-${name}`)
 }
 
-async function post(url: string, at: Date, signature: string, text: string): Promise<number> {
+async function post(
+  url: string,
+  at: Date,
+  signature: string,
+  text: string,
+  id = 'delivery-1'
+): Promise<number> {
   const answer = await fetch(`${url}/orders/1001`, {
     method: 'POST',
     headers: {
       'content-type': 'application/json',
-      'webhook-id': 'delivery-1',
+      'webhook-id': id,
       'webhook-timestamp': String(Math.floor(at.getTime() / 1000)),
       'webhook-signature': signature,
       'ackbox-task-no': 'by-hand'

@@ -14,6 +14,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -91,11 +92,20 @@ func pay(ctx context.Context, tx *sql.Tx, isCardGood bool) error {
 	return nil
 }
 
+var (
+	idForm   = regexp.MustCompile(`^[A-Za-z0-9_-]+$`)
+	timeForm = regexp.MustCompile(`^[0-9]{1,12}$`)
+)
+
 // Standard Webhooks: HMAC-SHA256 over id.timestamp.body, byte for byte. One matching signature is enough.
 func verify(key []byte, header http.Header, body []byte) bool {
 	id, timestamp := header.Get("webhook-id"), header.Get("webhook-timestamp")
+	// With a dot in the id, the id could hold the time, and the time a part of the body.
+	if !idForm.MatchString(id) || !timeForm.MatchString(timestamp) {
+		return false
+	}
 	at, err := strconv.ParseInt(timestamp, 10, 64)
-	if err != nil || id == "" || time.Since(time.Unix(at, 0)).Abs() > 5*time.Minute {
+	if err != nil || time.Since(time.Unix(at, 0)).Abs() > 5*time.Minute {
 		return false
 	}
 	mac := hmac.New(sha256.New, key)
