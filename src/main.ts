@@ -1,6 +1,7 @@
 // ackbox start: the process, from its settings to its end.
 
 import { createServer, type AddressInfo } from 'node:net'
+import { resolve } from 'node:path'
 import closeWithGrace from 'close-with-grace'
 import { pino } from 'pino'
 import { environment, readConfig, SettingError, type Config } from './service/config.ts'
@@ -22,6 +23,10 @@ import { buildService, type Service } from './service/build.ts'
 import { setupFacts } from './service/presence.ts'
 import { messageOf } from './runtime/errors.ts'
 import { codeOf } from './runtime/text-of.ts'
+import { builtInHandlers } from './handler/files.ts'
+import type { LoadedHandler } from './handler/loaded.ts'
+import { logRejections } from './handler/log-rejections.ts'
+import { stopInOrder } from './service/stop-in-order.ts'
 
 /** A stop that takes this much longer than its limit hangs. */
 const graceMs = 20_000
@@ -29,6 +34,8 @@ const graceMs = 20_000
 const faults = ['SIGSEGV', 'SIGBUS', 'SIGILL', 'SIGFPE', 'SIGTRAP', 'SIGABRT'] as const
 
 interface Running {
+  log?: Logger
+  handlers?: ReadonlyMap<string, LoadedHandler>
   service?: Service
   receiver?: DemoReceiver
   /** From the moment at which it starts: a stop waits for it. */
@@ -44,10 +51,11 @@ await main().catch(fail)
 async function main(): Promise<void> {
   const config = await withPort(readConfig(environment()))
   const log = await openLog(config)
+  running.log = log
   for (const warning of config.warnings) log.warn({ warning }, 'settings.warn')
   armFailpoints(config.failpoints)
   const grace = closeWithGrace(
-    { delay: false, logger: false, skip: ['SIGINT', 'SIGTERM', ...faults] },
+    { delay: false, logger: false, skip: ['SIGINT', 'SIGTERM', 'unhandledRejection', ...faults] },
     async ({ signal, err }) => {
       if (err) log.error({ err }, 'crash')
       if (signal) log.info({ signal }, 'stop')
@@ -72,7 +80,14 @@ async function main(): Promise<void> {
     })
   }
   const { receiver } = running
+  logRejections({
+    log,
+    folder: resolve(config.handlersDir ?? builtInHandlers),
+    handlers: () => running.handlers,
+    count: messageCode => running.service?.metrics.hookRejected(messageCode)
+  })
   const registry = await readHandlers(config, receiver?.url)
+  running.handlers = registry.handlers
   const demoKey = config.demo && config.auth ? await keepDemoKey(databaseUrl, config.dataDir) : undefined
   const leftover = config.demo ? undefined : await dropDemoKey(databaseUrl, config.dataDir)
   if (leftover !== undefined) log.warn({ warning: leftover }, 'settings.warn')
@@ -142,19 +157,20 @@ async function openDatabase(config: Config, log: pino.Logger): Promise<string | 
 
 async function stop(): Promise<void> {
   running.starting.abort()
-  await running.service?.stop()
-  await running.receiver?.close()
-  const embedded = await running.embedded?.catch(() => undefined)
-  await embedded?.stop()
+  await stopInOrder(running.log ?? { error: () => {} }, [
+    ['service', () => running.service?.stop()],
+    ['receiver', () => running.receiver?.close()],
+    ['embedded', async () => (await running.embedded?.catch(() => undefined))?.stop()]
+  ])
 }
 
 /** PORT=0 becomes a real port first: handlers, receipts and the egress guard need it. */
 async function withPort(config: Config): Promise<Config> {
   if (!config.roles.has('api') && !config.portGiven) return config
   const server = createServer()
-  await new Promise<void>((resolve, reject) => {
+  await new Promise<void>((listening, reject) => {
     server.once('error', reject)
-    server.listen(config.port, config.host, resolve)
+    server.listen(config.port, config.host, listening)
   }).catch((err: unknown) => {
     throw listenError(err, config)
   })

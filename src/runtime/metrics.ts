@@ -126,7 +126,13 @@ export function createMetrics({
     'Messages to alarm channels by outcome: accepted, failed',
     ['channel', 'outcome']
   )
+  const hookRejections = counter(
+    'ackbox_hook_rejections_total',
+    'Promises of handlers that rejected while nothing awaited them; "unknown": without a stack in a handler',
+    ['message_code']
+  )
   for (const messageCode of codes) {
+    hookRejections.inc({ message_code: messageCode }, 0)
     for (const kind of acceptKinds) accepts.inc({ message_code: messageCode, kind }, 0)
   }
   for (const { messageCode, checkBack, dtm } of known) {
@@ -208,6 +214,9 @@ export function createMetrics({
     },
     halfEnded(messageCode: string, state: 'COMMITTED' | 'ROLLED_BACK', by: 'producer' | 'check') {
       halves.inc({ message_code: messageCode, state, by })
+    },
+    hookRejected(messageCode: string) {
+      hookRejections.inc({ message_code: codeOf(messageCode) })
     },
     ...deliveryGauges(registers, names),
     /** The same by minute, for charts. */

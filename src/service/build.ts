@@ -33,11 +33,12 @@ import { halfMessages } from './half.ts'
 import { liveLimits } from './limits.ts'
 import { openHeartbeat } from './heartbeat.ts'
 import { startLoops } from './loops.ts'
-import { createMetrics } from '../runtime/metrics.ts'
+import { createMetrics, type Metrics } from '../runtime/metrics.ts'
 import { apiCalls, openApp } from './api-calls.ts'
 import { presence as openPresence } from './presence.ts'
 import { openQueue } from './queue.ts'
 import { openTracing } from './tracing.ts'
+import { allEnded, stopInOrder, stopLimit } from './stop-in-order.ts'
 import { runWorkers } from '../queue/worker.ts'
 import { startReceiptReaders } from '../transport/receipt-readers.ts'
 import { tokenHeader, tokens as openTokens } from '../domain/tokens.ts'
@@ -62,11 +63,11 @@ export interface Service {
   stop(): Promise<void>
   /** The time limit of `stop`, in ms. */
   stopMs: number
+  metrics: Pick<Metrics, 'hookRejected'>
 }
 
 /** Time for a balancer to see the 503 of readyz before the port closes. */
 const unreadyMs = 1_500
-const finalWriteMs = 3_000
 
 export async function buildService(options: ServiceOptions): Promise<Service> {
   const { config, databaseUrl, registry, log } = options
@@ -257,42 +258,43 @@ export async function buildService(options: ServiceOptions): Promise<Service> {
   const stopMs = config.shutdownMs ?? 5_000 + longestTimeout(registry)
   return {
     stopMs,
+    metrics,
     async listen() {
       return app?.listen({ host: config.host, port: config.port })
     },
     async stop() {
-      // At the limit no job is taken and sends are cut off. Outcomes that PostgreSQL does not accept soon after are left to the leases.
-      const limit = setTimeout(() => {
-        for (const one of [stopping, cutOff]) one.abort()
-        finalWrite = setTimeout(() => giveUp.abort(), finalWriteMs)
-      }, stopMs)
-      let finalWrite: NodeJS.Timeout | undefined
+      const clearLimit = stopLimit(stopMs, [stopping, cutOff], giveUp)
       const farewell =
         app && !config.embedded ? new Promise(resolve => setTimeout(resolve, unreadyMs)) : undefined
       draining = true
       polls.stop()
       stopLooking.abort()
-      // Workers take no more jobs while the other loops end: a turn of retention may last.
-      await Promise.all([...claiming, reading.done])
-      await enqueue.idle()
-      stopping.abort()
-      await Promise.all([working, local.idle()])
-      await Promise.all([execute.idle(), farewell, ...running])
-      await app?.close()
-      await accept.idle().then(outbox.idle)
-      await enqueue.idle()
-      await complete.idle().then(successors.idle)
-      failpoint('shutdown.after_drain')
-      clearTimeout(limit)
-      clearTimeout(finalWrite)
-      drained.abort()
-      await presence.leave().catch(() => {})
-      await jobQueue.stop()
-      await backend.close()
-      await Promise.all([half, tracing, ...Object.values(transports)].map(part => part.close()))
-      await Promise.all([sql.end({ timeout: 5 }), reads.end()])
-      // Last: a hanging query ends only with its connection.
-      await refreshing
+      await stopInOrder(log, [
+        // Workers take no more jobs while the other loops end: a turn of retention may last.
+        ['loops', () => allEnded([...claiming, reading.done])],
+        ['enqueue', enqueue.idle],
+        ['workers', () => allEnded([(stopping.abort(), working), local.idle()])],
+        ['sends', () => allEnded([execute.idle(), farewell, ...running])],
+        ['api', () => app?.close()],
+        ['accept', accept.idle],
+        ['outbox', outbox.idle],
+        ['enqueue', enqueue.idle],
+        ['complete', complete.idle],
+        ['successors', successors.idle],
+        ['failpoint', () => failpoint('shutdown.after_drain')],
+        ['limit', clearLimit],
+        ['drained', () => drained.abort()],
+        ['presence', () => presence.leave().catch(() => {})],
+        ['queue', () => jobQueue.stop()],
+        ['backend', () => backend.close()],
+        [
+          'connections',
+          () => allEnded([half, tracing, ...Object.values(transports)].map(async part => part.close()))
+        ],
+        ['database', () => allEnded([sql.end({ timeout: 5 }), reads.end()])],
+        // Last: a hanging query ends only with its connection.
+        ['refresh', () => refreshing]
+      ])
     }
   }
 }
