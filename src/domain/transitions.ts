@@ -18,6 +18,12 @@ export interface Rule {
   /** The change of `tries_left`. 'anew' starts a new round. */
   readonly tries: -1 | 0 | 1 | 'anew'
   readonly lost?: 1
+  /** Which attempt a move may name: the current one, or any of the current round. */
+  readonly attempt: 'current' | 'of round'
+  /** It begins the next attempt, with a lease, and its process owns the delivery. */
+  readonly claims?: true
+  /** What becomes of its place in an orderingKey. 'kept': only while it has one that counts. 'left': it is out of order from now on. */
+  readonly place?: 'kept' | 'left'
   /** The new `next_action_at`, in words. Null for a state without a clock. */
   readonly clock: string | null
   readonly who: string
@@ -35,6 +41,8 @@ export const moves = {
     from: ['WAITING'],
     to: 'IN_FLIGHT',
     tries: -1,
+    attempt: 'current',
+    claims: true,
     clock: 'now + lease',
     who: 'accept, dispatcher',
     when: 'it is due and its downstream is open'
@@ -43,6 +51,7 @@ export const moves = {
     from: ['BLOCKED'],
     to: 'WAITING',
     tries: 0,
+    attempt: 'current',
     clock: 'now, or its start time',
     who: 'the process that ends the last task it waits for, accept, dispatcher',
     when: 'every task that it waits for is HANDLED, and it is the head of its orderingKey'
@@ -51,6 +60,8 @@ export const moves = {
     from: ['BLOCKED'],
     to: 'IN_FLIGHT',
     tries: -1,
+    attempt: 'current',
+    claims: true,
     clock: 'now + lease',
     who: 'the process that ends the delivery before it, dispatcher',
     when: 'it is the head of its orderingKey, waits for no other task, is due, and its downstream has room'
@@ -59,6 +70,7 @@ export const moves = {
     from: ['IN_FLIGHT'],
     to: 'WAITING',
     tries: 1,
+    attempt: 'current',
     clock: 'now, or after a pause set by the worker',
     who: 'worker, accept, dispatcher',
     when: 'it was claimed but not sent: beforeSend postpones it, the lease is too short, no job was added, paused, no worker, no handler, the process stops, the database is away; or only other workers reach its downstream'
@@ -68,6 +80,7 @@ export const moves = {
     to: 'WAITING',
     tries: 1,
     lost: 1,
+    attempt: 'current',
     clock: 'now',
     who: 'dispatcher, worker',
     when: 'its lease ended or its process stopped, for the first two times of a round'
@@ -76,6 +89,7 @@ export const moves = {
     from: ['IN_FLIGHT'],
     to: 'AWAITING_RECEIPT',
     tries: 0,
+    attempt: 'current',
     clock: 'now + receipt timeout',
     who: 'worker',
     when: 'it is delivered, and a receipt is expected'
@@ -84,6 +98,7 @@ export const moves = {
     from: ['IN_FLIGHT'],
     to: 'HANDLED',
     tries: 0,
+    attempt: 'current',
     clock: null,
     who: 'worker',
     when: 'it is delivered, and no receipt is expected or the answer was the receipt'
@@ -92,6 +107,7 @@ export const moves = {
     from: ['IN_FLIGHT'],
     to: 'HANDLED',
     tries: 0,
+    attempt: 'current',
     clock: null,
     who: 'worker',
     when: 'an earlier attempt may have arrived, and its downstream says, when asked, that it has handled the task'
@@ -100,6 +116,7 @@ export const moves = {
     from: ['IN_FLIGHT', 'AWAITING_RECEIPT'],
     to: 'WAITING',
     tries: 0,
+    attempt: 'current',
     clock: 'now + backoff, at most deliverBefore',
     who: 'worker, dispatcher, callback',
     when: 'it failed, no receipt came in time, or the receipt was RETRY'
@@ -108,6 +125,7 @@ export const moves = {
     from: ['IN_FLIGHT', 'AWAITING_RECEIPT', 'WAITING', 'BLOCKED'],
     to: 'FAILED',
     tries: 0,
+    attempt: 'current',
     clock: null,
     who: 'worker, dispatcher, callback, operator',
     when: 'its tries are used up, it was refused, it expired, the receipt was FAILED, or a task that it waits for was deleted'
@@ -116,6 +134,7 @@ export const moves = {
     from: ['IN_FLIGHT'],
     to: 'DELETED',
     tries: 0,
+    attempt: 'current',
     clock: null,
     who: 'worker',
     when: "the handler's beforeSend skips it"
@@ -124,6 +143,7 @@ export const moves = {
     from: ['WAITING', 'IN_FLIGHT', 'AWAITING_RECEIPT', 'BLOCKED', 'FAILED'],
     to: 'HANDLED',
     tries: 0,
+    attempt: 'of round',
     clock: null,
     who: 'callback',
     when: 'the receipt of any attempt of this round was HANDLED'
@@ -132,6 +152,7 @@ export const moves = {
     from: ['AWAITING_RECEIPT', 'WAITING'],
     to: 'AWAITING_RECEIPT',
     tries: 0,
+    attempt: 'current',
     clock: 'now + receipt timeout, at most 24 h after delivery',
     who: 'callback',
     when: 'the receipt was PROCESSING'
@@ -140,6 +161,7 @@ export const moves = {
     from: ['FAILED'],
     to: 'WAITING',
     tries: 'anew',
+    attempt: 'current',
     clock: 'now, or its start time if it was never tried',
     who: 'operator',
     when: 'requested'
@@ -149,6 +171,8 @@ export const moves = {
     from: ['FAILED'],
     to: 'BLOCKED',
     tries: 'anew',
+    attempt: 'current',
+    place: 'kept',
     clock: 'deliverBefore, or the year 9999',
     who: 'operator',
     when: 'a redelivery is requested, and it has its place in its orderingKey still'
@@ -158,6 +182,8 @@ export const moves = {
     from: ['HANDLED'],
     to: 'WAITING',
     tries: 'anew',
+    attempt: 'current',
+    place: 'left',
     clock: 'now, or its start time if it was never tried',
     who: 'operator',
     when: 'requested with force'
@@ -166,6 +192,7 @@ export const moves = {
     from: ['WAITING'],
     to: 'WAITING',
     tries: 0,
+    attempt: 'current',
     clock: 'now',
     who: 'operator',
     when: 'requested while it waits for its next try'
@@ -174,6 +201,7 @@ export const moves = {
     from: ['WAITING', 'IN_FLIGHT', 'AWAITING_RECEIPT', 'BLOCKED', 'FAILED'],
     to: 'HANDLED',
     tries: 0,
+    attempt: 'current',
     clock: null,
     who: 'operator',
     when: 'an operator says that it was handled'
@@ -182,6 +210,7 @@ export const moves = {
     from: ['WAITING', 'IN_FLIGHT', 'AWAITING_RECEIPT', 'BLOCKED', 'FAILED'],
     to: 'DELETED',
     tries: 0,
+    attempt: 'current',
     clock: null,
     who: 'operator',
     when: 'requested; from FAILED only when it is settled'
