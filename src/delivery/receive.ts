@@ -13,7 +13,8 @@ import { Unavailable } from '../runtime/errors.ts'
 import { failpoint } from '../runtime/failpoint.ts'
 import { policyOf, retryTimesOf, type LoadedHandler } from '../handler/loaded.ts'
 import type { Metrics } from '../runtime/metrics.ts'
-import { decide, isFirstTry, triesOf } from '../domain/retry-policy.ts'
+import { moveOnReceipt, receiptCounts } from '../domain/receipt-rule.ts'
+import { isFirstTry, triesOf, type Policy } from '../domain/retry-policy.ts'
 import { moves, statusOf, type Move } from '../domain/transitions.ts'
 import type { ReceiptResult, Status } from '../domain/types.ts'
 import type { TokenClaims, Tokens } from '../domain/tokens.ts'
@@ -78,9 +79,6 @@ interface Store {
   checkElsewhere: ReturnType<typeof receiptCheck>
 }
 
-/** PROCESSING may extend a receipt timeout until this long after the delivery. */
-const processingMs = 24 * 3_600_000
-
 /**
  * Takes a receipt. It checks the token by MAC, without a query, then calls the handler's hook, then makes one guarded move in the
  * shared group commit. If another move was faster it reads the delivery again. Throws Unavailable if PostgreSQL cannot write it now.
@@ -125,7 +123,7 @@ async function take(
     if (!found) return 'gone'
     if (found.task.messageCode !== request.messageCode) return 'wrong_code'
     if (found.status === 'DELETED') return 'deleted'
-    const counts = canCount(request.result, token, found)
+    const counts = receiptCounts(request.result, token.attempt, found)
     if (counts && !decision && !deps.handlers.has(found.task.messageCode))
       await store.checkElsewhere(request, { ...found.task, downstream })
     // The hook is called once, and only if the receipt can still change something: not for one of an earlier round.
@@ -233,38 +231,15 @@ async function write(
   }
 }
 
-/**
- * Whether the delivery, as it is now, still takes this receipt. A receipt other than HANDLED may count and still change nothing, such as
- * PROCESSING before the outcome of its attempt is written. The hook changes only HANDLED, and no other result counts longer.
- */
-function canCount(result: ReceiptResult, token: TokenClaims, found: ReceivingDelivery): boolean {
-  if (token.attempt < found.roundFrom || token.attempt > found.attempt) return false
-  if (result === 'HANDLED') return found.status === 'SENDING' || found.status === 'FAILED'
-  return token.attempt === found.attempt && found.status === 'SENDING'
-}
-
 /** The move for a receipt. Null: it changes nothing and is only stored. */
 function moveFor(
   deps: ReceiveDeps,
   result: ReceiptResult,
-  token: TokenClaims,
+  { attempt, downstream }: TokenClaims,
   found: ReceivingDelivery
 ): Move | null {
-  const { id: taskId, orderingKey } = found.task
-  const key = { taskId, downstream: token.downstream, attempt: token.attempt, orderingKey }
-  if (!canCount(result, token, found)) return null
-  if (result === 'HANDLED') {
-    const move: Move = { ...key, name: 'receive', handledBy: 'receipt' }
-    return found.status === 'SENDING' ? { ...move, ifStill: 'SENDING' } : move
-  }
-  const policy = policyOf(deps.handlers, found.task.messageCode, token.downstream)
-  if (result === 'PROCESSING') {
-    const leftMs = found.deliveredMs === null ? 0 : processingMs - found.deliveredMs
-    if (found.phase === 'IN_FLIGHT' || leftMs <= 0) return null
-    return { ...key, name: 'extend', afterMs: Math.min(policy.receiptTimeoutMs, leftMs) }
-  }
-  // It already waits for its next try. Only FAILED still changes that.
-  if (result === 'RETRY' && found.phase === 'WAITING') return null
-  const { move: name, ...more } = decide({ kind: 'receipt', result }, triesOf(found), policy, deps.random())
-  return { ...key, name, ...more }
+  const { id: taskId, orderingKey, messageCode } = found.task
+  const policy = (): Policy => policyOf(deps.handlers, messageCode, downstream)
+  const move = moveOnReceipt(result, attempt, { ...found, ...triesOf(found) }, policy, deps.random())
+  return move && { ...move, taskId, downstream, attempt, orderingKey }
 }
