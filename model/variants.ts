@@ -1,0 +1,77 @@
+// Services that are broken on purpose: the model must find what is wrong with each.
+import { apply } from '../src/domain/apply.ts'
+import { deliveryModel, type Broken, type DeliveryOptions } from './delivery.ts'
+import type { Model } from './explore.ts'
+
+export interface Variant {
+  name: string
+  model: Model<unknown>
+  /** The beginning of the property that it breaks. */
+  breaks: string
+}
+
+const small: DeliveryOptions = { needsReceipt: true, tries: 1, mostAttempts: 2, faults: [] }
+
+const delivery = (
+  name: string,
+  breaks: string,
+  broken: Broken,
+  more: Partial<DeliveryOptions> = {}
+): Variant => ({
+  name,
+  breaks,
+  model: deliveryModel({ ...small, ...more, broken }) as Model<unknown>
+})
+
+export const variants: readonly Variant[] = [
+  delivery('a worker sends before its claim is committed', 'I13', { sendsBeforeClaim: true }),
+  delivery('a worker loads what its job names, without a look at the row', 'I14', { readsAnything: true }),
+  delivery('an outcome is written without its attempt number', 'I17', { writesAnyAttempt: true }),
+  delivery('no move looks at its attempt number', 'I', {
+    apply: (row, move, written) => apply(row, { ...move, attempt: row.attempt }, written)
+  }),
+  delivery('no move looks at the state that was read', 'I17', {
+    apply(row, { ifStill: _, ...move }, written) {
+      return apply(row, move, written)
+    }
+  }),
+  delivery('the dispatcher trusts the clock that it read', 'I32', {
+    apply: (row, move, written) => apply(row, { ...move, overdue: false }, written)
+  }),
+  delivery('the dispatcher withdraws what another process has taken', 'I16', { withdrawsFromOthers: true }),
+  delivery('a lost lease counts as never sent', 'I', { forgetsSends: true }, { mostAttempts: 4 }),
+  delivery('a receipt is answered before it is written', 'I24', { answersFirst: true }),
+  delivery(
+    'a receipt of an earlier round counts',
+    'I',
+    {
+      apply: (row, move, written) =>
+        apply(move.name === 'receive' ? { ...row, roundFrom: 1 } : row, move, written)
+    },
+    { faults: ['operator'] }
+  ),
+  delivery(
+    'a receipt is taken twice',
+    'I26',
+    {
+      apply: (row, move, written) =>
+        move.name === 'receive' && row.state === 'HANDLED'
+          ? apply({ ...row, state: 'FAILED' }, { name: 'receive', attempt: move.attempt }, written)
+          : apply(row, move, written)
+    },
+    { faults: ['lostAnswer'] }
+  ),
+  delivery('what FAILED is tried again by a late worker', 'I17', {
+    apply: (row, move, written) =>
+      move.name === 'retry' && row.state === 'FAILED'
+        ? apply({ ...row, state: 'IN_FLIGHT' }, { name: 'retry', attempt: row.attempt, afterMs: 1 }, written)
+        : apply(row, move, written)
+  }),
+  delivery(
+    'a write whose answer was lost counts again',
+    'D8',
+    { countsTwice: true },
+    { faults: ['lostAnswer'] }
+  ),
+  delivery('no dispatcher', 'an end is reachable', { hasNoDispatcher: true }, { faults: ['crash'] })
+]
