@@ -263,8 +263,9 @@ export function deliveryModel(options: DeliveryOptions): Model<DeliveryModelStat
       const sent = state.sent | bit(attempt)
       // In this round, by all that was sent: the limit, the two losses that are free, and what faults add.
       const most = tries + 2 + spentOf(state)
-      const inRound = [...sent.toString(2).slice(0, Math.max(0, sent.toString(2).length - row.roundFrom + 1))]
-      const isTooMany = inRound.filter(one => one === '1').length > most
+      let inRound = 0
+      for (let one = row.roundFrom; one <= attempt; one++) if ((sent & bit(one)) !== 0) inRound++
+      const isTooMany = inRound > most
       to(`${who} sends attempt ${attempt}`, {
         ...withProcess(state, at, { step: 'sent' }),
         sent,

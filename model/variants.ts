@@ -1,5 +1,6 @@
 // Services that are broken on purpose: the model must find what is wrong with each.
 import { apply } from '../src/domain/apply.ts'
+import { defined } from '../src/domain/optional-members.ts'
 import { deliveryModel, type Broken, type DeliveryOptions } from './delivery.ts'
 import type { Model } from './explore.ts'
 
@@ -20,7 +21,7 @@ const delivery = (
 ): Variant => ({
   name,
   breaks,
-  model: deliveryModel({ ...small, ...more, broken }) as Model<unknown>
+  model: deliveryModel({ ...small, ...more, broken })
 })
 
 export const variants: readonly Variant[] = [
@@ -31,8 +32,9 @@ export const variants: readonly Variant[] = [
     apply: (row, move, written) => apply(row, { ...move, attempt: row.attempt }, written)
   }),
   delivery('no move looks at the state that was read', 'I17', {
-    apply(row, { ifStill: _, ...move }, written) {
-      return apply(row, move, written)
+    apply(row, move, written) {
+      const { name, attempt, overdue, owner, afterMs, reason } = move
+      return apply(row, { name, attempt, ...defined({ overdue, owner, afterMs, reason }) }, written)
     }
   }),
   delivery('the dispatcher trusts the clock that it read', 'I32', {

@@ -30,7 +30,7 @@ const english = sidebar(
     ['Producers', ['producers', 'moving-in', 'dtm']],
     ['Receivers', ['receivers', 'transports']],
     ['Operate', ['operations', 'config', 'dashboard', 'alarms', 'observability', 'reconcile', 'states']],
-    ['Trust', ['promise', 'chaos', 'performance', 'architecture', 'decisions']]
+    ['Trust', ['promise', 'chaos', 'model', 'performance', 'architecture', 'decisions']]
   ],
   'More'
 )
@@ -41,7 +41,7 @@ const chinese = sidebar(
     ['生产者', ['producers', 'moving-in', 'dtm']],
     ['接收方', ['receivers', 'transports']],
     ['运维', ['operations', 'config', 'dashboard', 'alarms', 'observability', 'reconcile', 'states']],
-    ['承诺', ['promise', 'chaos', 'security', 'performance', 'architecture', 'contributing']]
+    ['承诺', ['promise', 'chaos', 'model', 'security', 'performance', 'architecture', 'contributing']]
   ],
   '更多'
 )
