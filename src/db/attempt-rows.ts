@@ -24,11 +24,15 @@ export type AttemptRow = Omit<
 export const bytea = (bytes: Uint8Array | null): string | null =>
   bytes && '\\x' + Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).toString('hex')
 
-/** What was sent, for `unnest`, and the names of these columns. A batch of first successes sends nulls for all but the first. */
-export const requestArrays = (sql: Sql, rows: readonly { attempt: AttemptRow }[]) => sql`
+/** What was sent, for `unnest`, which fills up empty lists with nulls: those of nearly all batches. */
+export function requestArrays(sql: Sql, rows: readonly { attempt: AttemptRow }[]) {
+  const requests = rows.some(row => row.attempt.request) ? rows.map(row => row.attempt.request) : []
+  return sql`
         ${plainArray(rows.map(row => row.attempt.handlerVersion))}::int[],
-        ${plainArray(rows.map(row => row.attempt.request?.requestShape))}::bigint[],
-        ${textArray(rows.map(row => row.attempt.request?.target))}::text[],
-        ${plainArray(rows.map(row => row.attempt.request?.bodyBytes))}::int[],
-        ${textArray(rows.map(row => bytea(row.attempt.request?.bodySha256 ?? null)))}::bytea[]`
+        ${plainArray(requests.map(one => one?.requestShape))}::bigint[],
+        ${textArray(requests.map(one => one?.target))}::text[],
+        ${plainArray(requests.map(one => one?.bodyBytes))}::int[],
+        ${textArray(requests.map(one => bytea(one?.bodySha256 ?? null)))}::bytea[]`
+}
+/** The names of these columns. */
 export const requestNames = 'handler_version, request_shape, target, body_bytes, body_sha256'
