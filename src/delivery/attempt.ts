@@ -47,7 +47,8 @@ export const keyOf = ({
 export async function attempt(
   deps: AttemptDeps,
   own: LeasedDelivery,
-  downstream: LoadedDownstream
+  downstream: LoadedDownstream,
+  rate?: Rate
 ): Promise<AttemptEnd | Move> {
   const { delivery } = own
   const key = keyOf(delivery)
@@ -68,7 +69,8 @@ export async function attempt(
     deadline: Infinity,
     unanswered: undefined,
     payload: undefined,
-    ours: undefined
+    ours: undefined,
+    rate
   }
   if (downstream.probe && delivery.attempt > 1) {
     const ended = await probe(deps, sending)
@@ -83,6 +85,12 @@ export async function attempt(
   return send(deps, sending, request)
 }
 
+/** The place of an attempt in the rate of its downstream: one request. A probe takes it, and the send after it takes another. */
+export interface Rate {
+  limiter: { takeToken(signal: AbortSignal): Promise<void> }
+  hasProbed: boolean
+}
+
 interface OpenSend extends Pick<SignedRequest, 'payload' | 'ours'> {
   own: LeasedDelivery
   downstream: LoadedDownstream
@@ -92,6 +100,8 @@ interface OpenSend extends Pick<SignedRequest, 'payload' | 'ours'> {
   deadline: number
   /** The reason why a probe has no answer. */
   unanswered: string | undefined
+  /** Undefined: there is no probe. */
+  rate: Rate | undefined
 }
 
 /** The end of the attempt, or undefined: the task is to be sent. */
@@ -101,15 +111,20 @@ async function probe(deps: AttemptDeps, sending: OpenSend): Promise<AttemptEnd |
   const timeoutMs = timeLeft(deps, own, downstream.limit.timeoutMs) / 2
   if (timeoutMs === 0) return { ...keyOf(delivery), name: 'release' }
   sending.deadline = performance.now() + downstream.limit.timeoutMs
-  const probed = await askDownstream(deps, { delivery, downstream, transport, about, timeoutMs })
+  const asked = (): void => {
+    if (sending.rate) sending.rate.hasProbed = true
+  }
+  const probed = await askDownstream(deps, { delivery, downstream, transport, about, timeoutMs, asked })
   if (typeof probed === 'object') return probed
   sending.unanswered = probed
   return undefined
 }
 
 async function send(deps: AttemptDeps, sending: OpenSend, request: unknown): Promise<AttemptEnd | Move> {
-  const { own, downstream, transport, about, deadline, unanswered } = sending
+  const { own, downstream, transport, about, deadline, unanswered, rate } = sending
   const { delivery } = own
+  if (rate?.hasProbed && !(await mayFollow(deps, rate, deadline)))
+    return { ...keyOf(delivery), name: 'release' }
   failpoint('execute.before_send')
   // Checked again right before the send: a hook, or a stopped process, may have used up the lease.
   const leftMs = timeLeft(deps, own, downstream.limit.timeoutMs)
@@ -147,6 +162,18 @@ async function send(deps: AttemptDeps, sending: OpenSend, request: unknown): Pro
       ? outcome
       : withRequest(deps, sending, outcome, request)
   return unanswered === undefined || whole.warning !== undefined ? whole : { ...whole, warning: unanswered }
+}
+
+/** False: the rate left no room for the send in the time that the probe has left. */
+async function mayFollow({ stopping }: AttemptDeps, { limiter }: Rate, deadline: number): Promise<boolean> {
+  const signal = AbortSignal.any([
+    stopping,
+    AbortSignal.timeout(Math.max(1, Math.ceil(deadline - performance.now())))
+  ])
+  return await limiter.takeToken(signal).then(
+    () => true,
+    () => false
+  )
 }
 
 function withRequest(

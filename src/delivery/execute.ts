@@ -9,7 +9,7 @@ import { decide, isFirstTry, effectiveRetryTimes, triesOf, type Decision } from 
 import type { Move } from '../domain/transitions.ts'
 import type { AttemptEnd, SentRequest } from '../domain/types.ts'
 import { redactEnd } from '../domain/redact.ts'
-import { attempt, keyOf, type AttemptDeps } from './attempt.ts'
+import { attempt, keyOf, type AttemptDeps, type Rate } from './attempt.ts'
 import type { Complete } from './complete.ts'
 import type { HeldClaims } from './held-claims.ts'
 import { load, type ClaimedBatch } from './load.ts'
@@ -30,6 +30,8 @@ export interface SlotLimiter {
   tryTake(): boolean
   /** Resolves when a delivery may start, in the order of the calls. Rejects with the signal's reason. */
   take(signal: AbortSignal): Promise<void>
+  /** A delivery with a slot sends another request. Resolves when the rate allows it, before all that have no slot. Rejects with the signal's reason. */
+  takeToken(signal: AbortSignal): Promise<void>
   /** A delivery with a slot has ended. `isUnused`: nothing was sent, and the next delivery may have its place in the rate. */
   free(isUnused?: boolean): void
 }
@@ -160,12 +162,13 @@ async function makeAttempt(
   const began = performance.now()
   let own: LeasedDelivery | undefined
   let ended: AttemptEnd | Move | undefined
+  const rate: Rate | undefined = downstream.probe && { limiter, hasProbed: false }
   try {
     const confirmed = deps.stoppedClaims.confirm(deps.sql, leased, deps.owner.number())
     own = confirmed instanceof Promise ? await confirmed : confirmed
-    ended = own && (await attempt(deps, own, downstream))
+    ended = own && (await attempt(deps, own, downstream, rate))
   } finally {
-    limiter.free(!ended || 'name' in ended)
+    limiter.free(rate?.hasProbed !== true && (!ended || 'name' in ended))
   }
   if (!own || !ended) return
   const { delivery } = own

@@ -22,6 +22,8 @@ interface Question {
   transport: Transport
   about: LazyHookContext
   timeoutMs: number
+  /** Called right before the probe is sent. */
+  asked: () => void
 }
 
 /** Reasons of attempts that sent nothing. */
@@ -74,7 +76,7 @@ type Answered =
 
 async function ask(
   { headers, cutOff }: ProbeDeps,
-  { delivery, downstream, transport, about, timeoutMs }: Question,
+  { delivery, downstream, transport, about, timeoutMs, asked }: Question,
   probe: LoadedProbe
 ): Promise<Answered> {
   let request: unknown
@@ -96,6 +98,7 @@ async function ask(
   let handled: unknown
   let outcome: Outcome
   try {
+    asked()
     const answering = transport.send(request, context, answer => {
       if (!isAnswer(answer.status)) return false
       handled = probe.handled(answer as Parameters<LoadedProbe['handled']>[0], about)

@@ -39,6 +39,8 @@ export function limiter(options: LimiterOptions): Limiter {
   let bucket: ReturnType<typeof tokens> | undefined
   let bucketOf: number | undefined
   const heard = new WeakSet<AbortSignal>()
+  /** Deliveries with a slot that wait only for a token. They have begun, so they go first. */
+  let begun: Waiter[] = []
   let queue: (Waiter | undefined)[] = []
   let head = 0
   let waiting = 0
@@ -59,19 +61,29 @@ export function limiter(options: LimiterOptions): Limiter {
   }
   rated()
 
+  /** Whether the rate allows a request now. If not, `grant` runs when it may. */
+  function hasToken(): boolean {
+    const wait = rated()?.wait() ?? 0
+    if (wait > 0)
+      timer ??= setTimeout(
+        () => {
+          timer = undefined
+          grant()
+        },
+        Math.min(Math.ceil(wait), mostWaitMs)
+      )
+    return wait === 0
+  }
+
   function grant() {
+    for (let next = begun[0]; next; next = begun[0]) {
+      if (!hasToken()) return
+      bucket?.spend()
+      begun.shift()
+      next.resolve()
+    }
     while (waiting > 0 && inUse < limit()) {
-      const wait = rated()?.wait() ?? 0
-      if (wait > 0) {
-        timer ??= setTimeout(
-          () => {
-            timer = undefined
-            grant()
-          },
-          Math.min(Math.ceil(wait), mostWaitMs)
-        )
-        return
-      }
+      if (!hasToken()) return
       const next = shift()
       if (!next) return
       bucket?.spend()
@@ -113,6 +125,8 @@ export function limiter(options: LimiterOptions): Limiter {
     if (heard.has(signal)) return
     heard.add(signal)
     const listener = () => {
+      for (const waiter of begun) if (waiter.signal === signal) waiter.reject(asError(signal.reason))
+      begun = begun.filter(waiter => waiter.signal !== signal)
       for (let i = head; i < queue.length; i++) {
         const waiter = queue[i]
         if (!waiter || waiter.gone || waiter.signal !== signal) continue
@@ -126,7 +140,7 @@ export function limiter(options: LimiterOptions): Limiter {
   }
 
   function tryTake(): boolean {
-    if (waiting > 0 || inUse >= limit() || (rated()?.wait() ?? 0) > 0) return false
+    if (waiting > 0 || begun.length > 0 || inUse >= limit() || (rated()?.wait() ?? 0) > 0) return false
     bucket?.spend()
     inUse++
     return true
@@ -144,12 +158,21 @@ export function limiter(options: LimiterOptions): Limiter {
         grant()
       })
     },
+    async takeToken(signal) {
+      if (signal.aborted) throw asError(signal.reason)
+      if (begun.length === 0 && (rated()?.wait() ?? 0) === 0) return bucket?.spend()
+      await new Promise<void>((resolve, reject) => {
+        begun.push({ resolve, reject, signal, gone: false })
+        listen(signal)
+        grant()
+      })
+    },
     free(isUnused) {
       if (inUse === 0) throw new Error('free() without take()')
       inUse--
       if (isUnused) bucket?.giveBack()
       pace.freed++
-      if (waiting > 0) grant()
+      if (waiting > 0 || begun.length > 0) grant()
     },
     open() {
       const at = now()

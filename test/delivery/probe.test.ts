@@ -325,3 +325,25 @@ t.test('which attempts may have arrived', async t => {
   for (const [outcome, reason, status_code, may] of cases)
     t.equal(mayHaveArrived({ outcome, reason, status_code }), may, `${outcome} ${reason} ${status_code}`)
 })
+
+t.test(
+  'probes count in the rate of a downstream: with the sends after them, they are not twice as many',
+  async t => {
+    const perSecond = 4
+    const { post, quiet, again, receiver, delivery } = await story(
+      t,
+      {},
+      { limit: { concurrency: 9, timeoutMs: 20_000, perSecond } }
+    )
+    receiver.does = Array.from({ length: 4 }, () => 'ignores and breaks')
+    const taskNos = await Promise.all(Array.from({ length: 4 }, () => post()))
+    await quiet()
+    t.equal(receiver.deliveries, 4)
+    const began = performance.now()
+    await again()
+    for (const taskNo of taskNos) t.match(await delivery(taskNo), { status: 'HANDLED', attempt: 2 })
+    t.match(receiver, { deliveries: 8, probes: { length: 4 } })
+    // Eight requests: the first may go at once, the others wait for a token each. Without those of the probes it is half the time.
+    t.ok(performance.now() - began >= (6 * 1_000) / perSecond)
+  }
+)

@@ -53,6 +53,32 @@ t.test('a raised limit counts although no slot becomes free', async t => {
   t.equal(limit.inUse, 3)
 })
 
+t.test(
+  'a probe and the send after it are two requests of the rate, and what has begun goes first',
+  async t => {
+    let time = 0
+    const limit = limiter({ concurrency: 9, perSecond: 10, share: alone, now: () => time })
+    t.ok(limit.tryTake())
+    const started: string[] = []
+    void limit.take(never).then(() => started.push('another delivery'))
+    const send = limit.takeToken(never).then(() => started.push('the send'))
+    const stop = new AbortController()
+    const stopped = limit.takeToken(stop.signal)
+    stop.abort(new Error('no time left'))
+    await t.rejects(stopped, /no time left/)
+    await settle()
+    t.same(started, [])
+    t.notOk(limit.tryTake())
+    time = 100
+    await send
+    t.same(started, ['the send'])
+    time = 200
+    await until('the other starts', () => started.length === 2)
+    t.equal(limit.inUse, 2)
+    await limiter({ concurrency: 1, share: alone }).takeToken(never)
+  }
+)
+
 t.test('one who gives up waiting leaves the others in their order', async t => {
   const limit = limiter({ concurrency: 1, share: alone })
   await limit.take(never)
