@@ -1,4 +1,5 @@
 // One outbox row in the producer's own transaction: both are committed together, or neither is.
+import { isDeeper } from './levels.ts'
 import { ProducerError, written, type Task, type WrittenTask } from './task.ts'
 import {
   hasCode,
@@ -65,7 +66,16 @@ export async function outbox(tx: Tx | PostgresJs, task: Task): Promise<string> {
   })
   const values = given.map(([, type, value]) => (isPostgres ? value : forMysql(type, value)))
   const insert = `insert into ackbox_outbox (${names.join(', ')}) values (${marks.join(', ')})`
-  await withTables(at, () => at.query(insert, values))
+  try {
+    await withTables(at, () => at.query(insert, values))
+  } catch (err) {
+    const isDeep = [row.messageBody, row.extend ?? ''].some(json => isDeeper(json, 31))
+    if (!isDeep || !hasCode(err, ['ER_CONSTRAINT_FAILED', 4025])) throw err
+    throw new ProducerError(
+      'ackbox_outbox of this MariaDB takes JSON of at most 31 levels, as Ackbox 1.0 made it, and Ackbox takes 64. `npx ackbox relay --print-ddl mysql` prints the `alter table` that ends this.',
+      { cause: err }
+    )
+  }
   return row.taskNo
 }
 

@@ -9,6 +9,9 @@ import java.util.stream.Collectors;
 
 /** One row in the transaction that the task tells of: committed together, or not at all. A connection outside a transaction is refused. */
 public final class Outbox {
+  /** Of MariaDB. */
+  private static final int CONSTRAINT_FAILED = 4025;
+
   private Outbox() {}
 
   /**
@@ -22,7 +25,17 @@ public final class Outbox {
     List<Task.Column> columns = task.columns(isPostgres);
     String names = joined(columns, each -> quote + each.name() + quote);
     String marks = joined(columns, each -> isPostgres ? "cast(? as " + each.type() + ")" : "?");
-    Sql.update(connection, "insert into ackbox_outbox (" + names + ") values (" + marks + ")", values(columns));
+    try {
+      Sql.update(connection, "insert into ackbox_outbox (" + names + ") values (" + marks + ")", values(columns));
+    } catch (SQLException failed) {
+      if (failed.getErrorCode() != CONSTRAINT_FAILED || !task.isDeeper(31)) throw failed;
+      throw new SQLException(
+          "ackbox_outbox of this MariaDB takes JSON of at most 31 levels, as Ackbox 1.0 made it, and Ackbox takes 64."
+              + " `npx ackbox relay --print-ddl mysql` prints the `alter table` that ends this.",
+          failed.getSQLState(),
+          failed.getErrorCode(),
+          failed);
+    }
     return task.taskNo();
   }
 

@@ -18,6 +18,9 @@ public final class Task {
   private static final String TASK_NO = "[A-Za-z0-9][A-Za-z0-9._:-]{0,127}";
   private static final String CODE = "[A-Za-z0-9][A-Za-z0-9._-]{0,254}";
 
+  /** The most levels of JSON that Ackbox takes in a body, the outermost value included. */
+  private static final int MOST_LEVELS = 64;
+
   /** JSON text that goes as it is, not as a string. */
   private record Raw(String text) {}
 
@@ -53,6 +56,7 @@ public final class Task {
     Object body = messageBody == null ? null : Json.read(messageBody);
     if (body == null) throw new IllegalArgumentException("messageBody must be any JSON value but null");
     checkTexts("messageBody", body);
+    checkLevels("messageBody", body, MOST_LEVELS);
     // From here on a second try is the same task.
     members.put("taskNo", UUID.randomUUID().toString());
     members.put("messageCode", messageCode);
@@ -120,6 +124,8 @@ public final class Task {
   public Task extend(String json) {
     if (json == null || !(Json.read(json) instanceof Map<?, ?> object)) throw new IllegalArgumentException("extend must be a JSON object");
     checkTexts("extend", object);
+    // It is a part of the task, which is a level too.
+    checkLevels("extend", object, MOST_LEVELS - 1);
     return put("extend", new Raw(json));
   }
 
@@ -145,6 +151,25 @@ public final class Task {
       columns.add(new Column(kind.column, kind.type, textOf(isPostgres, value)));
     });
     return columns;
+  }
+
+  /** Whether its body or its extend has more levels. */
+  boolean isDeeper(int most) {
+    return List.of("messageBody", "extend").stream()
+        .map(members::get)
+        .anyMatch(json -> json instanceof Raw raw && levels(Json.read(raw.text())) > most);
+  }
+
+  private static void checkLevels(String name, Object value, int most) {
+    if (levels(value) > most) throw new IllegalArgumentException(name + " must be at most " + most + " levels deep");
+  }
+
+  private static int levels(Object value) {
+    Iterable<?> members = value instanceof Map<?, ?> map ? map.values() : value instanceof List<?> list ? list : null;
+    if (members == null) return 0;
+    int most = 0;
+    for (Object member : members) most = Math.max(most, levels(member));
+    return most + 1;
   }
 
   /** Ackbox refuses a request with NUL or half a surrogate pair, also as escapes. Unescaped, a half would be a question mark in UTF-8, without an error. */
