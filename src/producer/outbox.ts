@@ -1,5 +1,5 @@
 // One outbox row in the producer's own transaction: both are committed together, or neither is.
-import { isDeeper } from './levels.ts'
+import { isDeeper, mostLevels } from './levels.ts'
 import { ProducerError, written, type Task, type WrittenTask } from './task.ts'
 import {
   hasCode,
@@ -21,7 +21,7 @@ export async function enqueue(tx: Tx | PostgresJs, task: Task): Promise<string> 
     throw new ProducerError(
       'enqueue works only in the PostgreSQL database of Ackbox: in MySQL or MariaDB, write to the outbox with outbox(tx, task), and run `ackbox relay`.'
     )
-  const row = written(task)
+  const row = rowOf(task)
   for (const name of ['after', 'uniqueBiz'] as const)
     if (row[name] !== undefined)
       throw new ProducerError(
@@ -55,7 +55,7 @@ export async function enqueue(tx: Tx | PostgresJs, task: Task): Promise<string> 
 /** Writes the task into `ackbox_outbox` of the producer's own PostgreSQL, MySQL or MariaDB, for `ackbox relay`. Returns the taskNo. */
 export async function outbox(tx: Tx | PostgresJs, task: Task): Promise<string> {
   const at = txOf(tx)
-  const row = written(task)
+  const row = rowOf(task)
   await withTables(at, () => requireTransaction(at, 'ackbox_outbox in row exclusive mode'))
   const given = columns(row).filter(([, , value]) => value !== null)
   const isPostgres = at.dialect === 'postgres'
@@ -77,6 +77,20 @@ export async function outbox(tx: Tx | PostgresJs, task: Task): Promise<string> {
     )
   }
   return row.taskNo
+}
+
+/** The refusal of a POST goes to its caller. That of a row would come after its transaction. */
+function rowOf(task: Task): WrittenTask {
+  const row = written(task)
+  checkLevels('messageBody', row.messageBody, mostLevels)
+  // It is a part of the task, which is a level too.
+  checkLevels('extend', row.extend, mostLevels - 1)
+  return row
+}
+
+function checkLevels(name: string, json: string | undefined, most: number): void {
+  if (json !== undefined && isDeeper(json, most))
+    throw new ProducerError(`${name} must be at most ${most} levels deep.`)
 }
 
 /** Every value as text, with the type for the cast in PostgreSQL, because drivers write other types in different ways. */

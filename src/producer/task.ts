@@ -1,7 +1,6 @@
 import { randomUUID } from 'node:crypto'
 import { AdapterError } from '../adapter/transaction.ts'
 import { messageOf } from '../adapter/message-of.ts'
-import { isDeeper, mostLevels } from './levels.ts'
 
 /** A task or a half message is not valid. Nothing was written. */
 export class ProducerError extends AdapterError {
@@ -103,15 +102,10 @@ export function written(task: Task): WrittenTask {
     throw new ProducerError(
       'messageCode must be 1 to 255 of A-Z a-z 0-9 . _ - and start with a letter or digit.'
     )
-  const messageBody = bodyText(task)
-  const extend = task.extend && jsonText('extend', task.extend)
-  checkLevels('messageBody', messageBody, mostLevels)
-  // It is a part of the task, which is a level too.
-  checkLevels('extend', extend, mostLevels - 1)
   return {
     taskNo,
     messageCode,
-    messageBody,
+    messageBody: bodyText(task),
     sceneType: task.sceneType,
     deliverStartTime: time('deliverStartTime', task.deliverStartTime),
     delayMs: delay(task.delay),
@@ -123,7 +117,7 @@ export function written(task: Task): WrittenTask {
     bizKey: task.bizKey,
     uniqueBiz: task.uniqueBiz,
     after: task.after && jsonText('after', task.after),
-    extend,
+    extend: task.extend && jsonText('extend', task.extend),
     traceparent: task.traceparent
   }
 }
@@ -147,11 +141,6 @@ function checkMembers(task: object): void {
         : ''
     throw new ProducerError(`${name} is not a member of a task${instead}.`)
   }
-}
-
-function checkLevels(name: string, json: string | undefined, most: number): void {
-  if (json !== undefined && isDeeper(json, most))
-    throw new ProducerError(`${name} must be at most ${most} levels deep.`)
 }
 
 export function checkTaskNo(taskNo: string): void {
