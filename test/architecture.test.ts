@@ -14,7 +14,7 @@ const mayUse: Record<string, string[]> = {
   transport: ['domain', 'runtime'],
   handler: ['domain', 'runtime', 'transport'],
   alarm: ['domain', 'runtime', 'db', 'transport'],
-  delivery: ['domain', 'runtime', 'db', 'transport', 'handler'],
+  delivery: ['domain', 'json', 'runtime', 'db', 'transport', 'handler'],
   queue: ['runtime', 'transport', 'delivery'],
   api: ['domain', 'json', 'runtime', 'db', 'handler', 'delivery'],
   service: [

@@ -12,7 +12,7 @@ import { dtmRoutes } from './dtm.ts'
 import { halfRoutes } from './half.ts'
 import { healthRoutes } from './health.ts'
 import { orderingKeyRoutes } from './ordering-keys.ts'
-import { checkRequest, refuseBody, refuseQuery, originForm } from './request-checks.ts'
+import { checkRequest, refuseBody, refuseQuery, originForm, takeNoContent } from './request-checks.ts'
 import { operationRoutes } from './operations.ts'
 import { operatorRoutes } from './operator.ts'
 import { alarmRoutes } from './alarms.ts'
@@ -159,6 +159,8 @@ function bareApp(
   app.addContentTypeParser('application/json', { parseAs: 'buffer' }, (_request, bytes, done) =>
     done(null, bytes)
   )
+
+  app.addContentTypeParser('*', takeNoContent)
 
   // Without it, each request during an outage would add a statement that waits in memory until PostgreSQL is back.
   const reachable = (_request: FastifyRequest, _reply: FastifyReply, done: (error?: Error) => void) =>

@@ -1,4 +1,5 @@
 import type { FastifyReply, FastifyRequest, RouteOptions } from 'fastify'
+import type { IncomingHttpHeaders, IncomingMessage } from 'node:http'
 import { z } from 'zod'
 import { Problem } from '../runtime/errors.ts'
 import { refusals } from './responses.ts'
@@ -26,6 +27,11 @@ function problemWith({ raw }: FastifyRequest): Problem | undefined {
   // Two Hosts: a proxy in front may have used the other one.
   if (hosts > 1 || (hosts === 0 && raw.httpVersion === '1.1'))
     return new Problem('BAD_REQUEST', 'exactly one Host is needed')
+  if (!hasContent(headers)) {
+    // Otherwise Fastify would refuse the type of nothing: `curl -d ''` says that it is a form.
+    delete headers['content-type']
+    return undefined
+  }
   const encoding = headers['content-encoding']
   if (encoding !== undefined && encoding.toLowerCase() !== 'identity') {
     return new Problem('UNSUPPORTED_MEDIA_TYPE', 'Content-Encoding is not supported')
@@ -40,6 +46,28 @@ function problemWith({ raw }: FastifyRequest): Problem | undefined {
     return new Problem('UNSUPPORTED_MEDIA_TYPE', 'the charset must be utf-8')
   }
   return undefined
+}
+
+/** False: there is no content, so its type and its coding say nothing. Chunks may turn out to be empty, see `takeNoContent`. */
+const hasContent = (headers: IncomingHttpHeaders): boolean =>
+  headers['transfer-encoding'] !== undefined || Number(headers['content-length'] ?? 0) !== 0
+
+/** Reads a body of no type, or of one that no call takes. Some proxies make empty chunks of a request without content. */
+export function takeNoContent(
+  _request: FastifyRequest,
+  payload: IncomingMessage,
+  done: (error: Error | null) => void
+): void {
+  payload.once('data', refuse).once('error', end).once('end', end)
+
+  function refuse(): void {
+    end(new Problem('UNSUPPORTED_MEDIA_TYPE'))
+  }
+
+  function end(error?: Error): void {
+    payload.off('data', refuse).off('end', end)
+    done(error ?? null)
+  }
 }
 
 /** The absolute form, `GET http://host/tasks`, means the same as the origin form (RFC 9112, 3.2.2). */

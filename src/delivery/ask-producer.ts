@@ -6,6 +6,7 @@ import { signer, type Sign } from '../transport/sign.ts'
 import type { Answer, Transport } from '../transport/types.ts'
 import { derivedSecrets, signedHeaders } from './headers.ts'
 import { inHookTime } from './hooks.ts'
+import { JsonProblem, readJson } from '../json/reader.ts'
 import { reasonOf } from '../runtime/errors.ts'
 import { textOf } from '../runtime/text-of.ts'
 
@@ -118,9 +119,22 @@ function checked(made: unknown): Pick<HttpRequest, 'url' | 'headers'> {
   return { url: String(url), headers: { ...headers } }
 }
 
-/** Only 200 with one of the three states is an answer: any other response may come from another server. */
-function stateOf({ status, json }: Answer): CheckAnswer | undefined {
-  if (status !== 200 || typeof json !== 'object' || json === null || !('state' in json)) return undefined
+/**
+ * Only 200 with one of the three states is an answer: any other response may come from another server. Of two members `state` nobody
+ * can tell which one the producer means.
+ */
+function stateOf({ status, text }: Answer): CheckAnswer | undefined {
+  const json = status === 200 ? strictly(text) : undefined
+  if (typeof json !== 'object' || json === null || !('state' in json)) return undefined
   const { state } = json
   return state === 'COMMITTED' || state === 'ROLLED_BACK' || state === 'UNKNOWN' ? state : undefined
+}
+
+function strictly(text: string): unknown {
+  try {
+    return readJson(Buffer.from(text), 'plain').value
+  } catch (err) {
+    if (err instanceof JsonProblem) return undefined
+    throw err
+  }
 }

@@ -1,4 +1,5 @@
 // The check-back: Ackbox asks a real producer over HTTP and acts on its answer.
+import { brotliCompressSync, gzipSync } from 'node:zlib'
 import { Webhook } from 'standardwebhooks'
 import t from 'tap'
 import { listAlarms } from '../../src/db/lists.ts'
@@ -95,6 +96,26 @@ t.test('UNKNOWN commits nothing: it is asked again at the same interval, as ofte
   t.match(await story.read(taskNo), { status: 'HANDLED', prepared: { checks: 4 } })
 })
 
+t.test('an answer counts in each form that HTTP allows: behind 100, compressed, in pieces', async t => {
+  const committed = '{"state":"COMMITTED"}'
+  const forms: Producer['answer'][] = [
+    () => ({ status: 200, body: committed, before: '100 Continue' }),
+    () => ({ status: 200, body: gzipSync(committed), headers: { 'content-encoding': 'gzip' } }),
+    () => ({ status: 200, body: brotliCompressSync(committed), headers: { 'content-encoding': 'br' } }),
+    () => ({ status: 200, body: committed, headers: { 'transfer-encoding': 'chunked' } })
+  ]
+  const shop = await producer(t)
+  const { story, half } = await halfStory(t, shop.url)
+  for (const form of forms) {
+    const taskNo = await half.prepare()
+    shop.answer = form
+    await story.later('1 hour')
+    await half.look()
+    await story.quiet()
+    t.match(await story.read(taskNo), { status: 'HANDLED', prepared: { checks: 1 } }, String(form))
+  }
+})
+
 t.test('whatever is not 200 and a state says nothing, and ends nothing', async t => {
   const shop = await producer(t)
   const { story, half } = await halfStory(t, shop.url)
@@ -121,6 +142,8 @@ t.test('whatever is not 200 and a state says nothing, and ends nothing', async t
     [say(200, '{"state":true}'), /state/],
     [say(200, '{"state":["COMMITTED"]}'), /state/],
     [say(200, '{"dtm_result":"SUCCESS"}'), /state/],
+    [say(200, '{"state":"ROLLED_BACK","state":"COMMITTED"}'), /state/],
+    [say(200, '{"state":"COMMITTED","at":1e400}'), /state/],
     [say(200, `{"state":"COMMITTED"${' '.repeat(70_000)}}`), /./]
   ]
   for (const [index, [answer, reason]] of table.entries()) {

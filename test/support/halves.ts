@@ -30,7 +30,15 @@ export interface Producer {
   checked(count: number): Promise<void>
 }
 
-export type Reply = 'COMMITTED' | 'ROLLED_BACK' | 'UNKNOWN' | 'hang' | { status: number; body: string }
+export type Reply = 'COMMITTED' | 'ROLLED_BACK' | 'UNKNOWN' | 'hang' | Written
+
+interface Written {
+  status: number
+  body: string | Uint8Array
+  headers?: Record<string, string>
+  /** An informational answer before it. */
+  before?: '100 Continue'
+}
 
 export async function producer(t: Test, first: Producer['answer'] = () => 'UNKNOWN'): Promise<Producer> {
   const waiting: { count: number; resolve: () => void }[] = []
@@ -48,8 +56,10 @@ export async function producer(t: Test, first: Producer['answer'] = () => 'UNKNO
       for (const waiter of waiting) if (self.checks.length >= waiter.count) waiter.resolve()
       void Promise.resolve(self.answer(seen)).then(reply => {
         if (reply === 'hang') return
-        if (typeof reply === 'object') response.writeHead(reply.status).end(reply.body)
-        else response.writeHead(200).end(JSON.stringify({ state: reply }))
+        if (typeof reply === 'object') {
+          if (reply.before) response.writeContinue()
+          response.writeHead(reply.status, reply.headers).end(reply.body)
+        } else response.writeHead(200).end(JSON.stringify({ state: reply }))
       })
     })
   })
