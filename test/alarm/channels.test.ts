@@ -1,5 +1,9 @@
 // Every channel against a fake of its vendor, and mail against a real SMTP server.
+import { once } from 'node:events'
+import { createServer } from 'node:http'
+import type { AddressInfo } from 'node:net'
 import { mock } from 'node:test'
+import { gzipSync } from 'node:zlib'
 import t, { type Test } from 'tap'
 import { parseChannel } from '../../src/alarm/channel-config.ts'
 import { openChannels } from '../../src/alarm/open-channels.ts'
@@ -45,6 +49,21 @@ async function opened(t: Test, given: unknown): Promise<AlarmChannel> {
 }
 const send = (channel: AlarmChannel, one = message()): Promise<Sent> =>
   channel.send(one, new AbortController().signal)
+
+t.test('the answer of a robot counts in each form that HTTP allows', async t => {
+  const server = createServer((_request, response) => {
+    response.writeContinue()
+    response.writeHead(200, { 'content-encoding': 'gzip' }).end(gzipSync('{"errcode":0,"errmsg":"ok"}'))
+  })
+  server.listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  t.teardown(() => {
+    server.closeAllConnections()
+    server.close()
+  })
+  const { port } = server.address() as AddressInfo
+  t.equal(await send(await opened(t, `dingtalk+http://127.0.0.1:${port}/robot?access_token=1`)), true)
+})
 
 for (const name of names) {
   t.test(`${name}: its own end takes a message, which says what, where and why`, async t => {

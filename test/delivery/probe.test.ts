@@ -2,6 +2,7 @@
 import { once } from 'node:events'
 import { createServer, type IncomingHttpHeaders } from 'node:http'
 import type { AddressInfo } from 'node:net'
+import { gzipSync } from 'node:zlib'
 import t, { type Test } from 'tap'
 import { Webhook } from 'standardwebhooks'
 import { signingSecret } from '../../src/domain/tokens.ts'
@@ -21,6 +22,8 @@ interface Shop {
   deliveries: number
   probes: { method: string; headers: IncomingHttpHeaders; body: string }[]
   does: Does[]
+  /** Its answers to probes are compressed, behind a 100. */
+  zips?: true
   /** The status of the answer to a probe. By default 200, with the truth about `handled`. */
   says: ((taskNo: string) => number | 'hangs') | undefined
 }
@@ -36,8 +39,11 @@ async function shop(t: Test): Promise<Shop> {
       if (request.url?.startsWith('/handled/')) {
         it.probes.push({ method: request.method ?? '', headers: request.headers, body })
         const status = it.says?.(taskNo) ?? 200
-        if (status !== 'hangs')
-          response.writeHead(status).end(JSON.stringify({ handled: it.handled.includes(taskNo) }))
+        if (status === 'hangs') return
+        const answer = JSON.stringify({ handled: it.handled.includes(taskNo) })
+        if (it.zips) response.writeContinue()
+        if (it.zips) response.writeHead(status, { 'content-encoding': 'gzip' }).end(gzipSync(answer))
+        else response.writeHead(status).end(answer)
         return
       }
       it.deliveries++
@@ -117,6 +123,18 @@ t.test('handled, and the connection broke before the answer: it is asked, and no
   t.equal(probe?.headers['webhook-id'], `probe_${task?.id}_warehouse_2`)
   const webhook = new Webhook(signingSecret('a test secret', 'warehouse'))
   t.doesNotThrow(() => webhook.verify('', probe?.headers as Record<string, string>, { jsonParse: false }))
+})
+
+t.test('the answer to a probe counts in each form that HTTP allows', async t => {
+  const { post, quiet, again, delivery, receiver } = await story(t)
+  receiver.does = ['breaks']
+  receiver.zips = true
+  const taskNo = await post()
+  await quiet()
+  await again()
+  const attempts = only({}, { outcome: 'probed', answer: '{"handled":true}' })
+  t.match(await delivery(taskNo), { status: 'HANDLED', handledBy: 'probe', attempts })
+  t.equal(receiver.deliveries, 1)
 })
 
 t.test('it did not handle it: sent again, at once and in the same attempt', async t => {

@@ -1,8 +1,10 @@
+import { ResponseError } from '@platformatic/kafka'
 import t, { type Test } from 'tap'
 import { apis, framed, kafkaDouble, partitionsOf, produced } from '../../fuzz/kafka-double.ts'
 import { parseBroker, type Broker } from '../../src/transport/broker.ts'
 import { guard } from '../../src/transport/egress/guard.ts'
 import { kafkaTransport, type KafkaRequest } from '../../src/transport/kafka/kafka.ts'
+import { outcomeOf } from '../../src/transport/kafka/failure.ts'
 import { scriptedServer } from './scripted-server.ts'
 import { sendContext } from './send-context.ts'
 
@@ -145,6 +147,20 @@ t.test('records of a partition whose leader has changed are sent to the new one 
     kind: 'delivered',
     messageId: /^orders\/2\//
   })
+})
+
+t.test('a record that the topic does not accept fails with the code of the broker', t => {
+  const at = '/responses/0/partition_responses/0'
+  const refusal = new ResponseError(
+    0,
+    10,
+    { [`${at}/record_errors/0`]: [-1, 'Compacted topic cannot accept message without key'], [at]: [87, 'x'] },
+    {}
+  )
+  t.match(outcomeOf(refusal), { kind: 'failed', reason: 'broker: INVALID_RECORD' })
+  const unknown = new ResponseError(0, 10, { [at]: [-1, 'x'] }, {})
+  t.match(outcomeOf(unknown), { kind: 'failed', reason: 'broker: UNKNOWN_SERVER_ERROR' })
+  t.end()
 })
 
 t.test('two topics of one broker both use all their partitions', async t => {

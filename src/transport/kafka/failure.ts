@@ -6,6 +6,8 @@ import { isError } from '../../runtime/text-of.ts'
 
 export type NotDelivered = Exclude<Outcome, { kind: 'delivered' }>
 
+const unknownError = 'UNKNOWN_SERVER_ERROR'
+
 /** The outcome of a client's error. Errors nest, by `cause` and by `errors`; any known one among them decides. */
 export function outcomeOf(error: unknown): NotDelivered {
   const all = [...tree(error)]
@@ -28,7 +30,9 @@ export function outcomeOf(error: unknown): NotDelivered {
     return failed('credentials: the broker does not take them')
   if ([...ids].some(id => id?.endsWith('_AUTHORIZATION_FAILED')))
     return failed('credentials: they do not allow to write to the topic')
-  const id = [...ids].find(each => each !== undefined)
+  // The client gives the texts about single records, which come first, the code of an unknown error.
+  ids.delete(undefined)
+  const id = [...ids].find(each => each !== unknownError) ?? [...ids][0]
   if (id !== undefined) return failed(`broker: ${id}`)
   if (all.some(each => each.message === 'Request timed out')) return failed('timeout')
   if (all.some(each => each.message.endsWith('timed out.'))) return failed('connect_timeout')
