@@ -88,8 +88,10 @@ async function main(): Promise<void> {
   })
   const registry = await readHandlers(config, receiver?.url)
   running.handlers = registry.handlers
-  const demoKey = config.demo && config.auth ? await keepDemoKey(databaseUrl, config.dataDir) : undefined
-  const leftover = config.demo ? undefined : await dropDemoKey(databaseUrl, config.dataDir)
+  const demoKey = config.demoKey ? await keepDemoKey(databaseUrl, config.dataDir) : undefined
+  // Without AUTH no key counts, and the next start with AUTH decides.
+  const mayDrop = config.auth && !config.demoKey
+  const leftover = mayDrop || !config.demo ? await dropDemoKey(databaseUrl, config.dataDir) : undefined
   if (leftover !== undefined) log.warn({ warning: leftover }, 'settings.warn')
   if (running.isStopping) return
   running.service = await buildService({

@@ -35,7 +35,7 @@ export interface KeyLimits {
   acts: KeyLimit
 }
 
-/** Hooks that admit callers with a key that has one of the scopes. Each key is looked up at most every 5 s. */
+/** Hooks that admit callers with a key that has one of the scopes. Each key is looked up at most every 5 s, a session at each request. */
 export function doorkeeper(deps: Pick<ApiDeps, 'auth' | 'findKey' | 'publicUrl'>, limits: KeyLimits) {
   // Two caches: any number of invented keys must not push out valid keys.
   const known = new LRUCache<string, Found<ApiKey>>({ max: 10_000 })
@@ -47,14 +47,15 @@ export function doorkeeper(deps: Pick<ApiDeps, 'auth' | 'findKey' | 'publicUrl'>
     return found && performance.now() - found.at < rememberMs ? found : undefined
   }
 
-  function lookUp(hashed: string): Promise<ApiKey | null> {
+  function lookUp(hashed: string, isSession: boolean): Promise<ApiKey | null> {
     // The time of the query, so that a revoked key is refused after five seconds at the latest.
     const at = performance.now()
     const look = deps
       .findKey(hashed)
       .then(key => {
-        if (key) known.set(hashed, { key, at })
-        else {
+        // A session is looked up each time: after a sign-out its cookie opens nothing, in any process. Pages ask seldom.
+        if (key && !isSession) known.set(hashed, { key, at })
+        if (!key) {
           known.delete(hashed)
           unknown.set(hashed, { key, at })
         }
@@ -84,7 +85,7 @@ export function doorkeeper(deps: Pick<ApiDeps, 'auth' | 'findKey' | 'publicUrl'>
       const found = remembered(hashed)
       if (found) return admit(found.key)
       // A producer that opens many connections at once causes one look-up.
-      const look = looking.get(hashed) ?? lookUp(hashed)
+      const look = looking.get(hashed) ?? lookUp(hashed, key === null)
       look.then(admit, done)
 
       function admit(key: ApiKey | null) {

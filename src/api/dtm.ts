@@ -151,7 +151,7 @@ function requestOf(
   if ((payloads?.length ?? 0) > branches.length)
     throw refusal('payloads', 'there are more payloads than steps')
   const codes = branches.map(({ action }, at) => codeOf(action, targets, caller, `steps/${at}/action`))
-  if (isSet(queryPrepared)) codeOf(queryPrepared ?? '', targets, null, 'query_prepared')
+  if (isSet(queryPrepared)) codeOf(queryPrepared ?? '', targets, caller, 'query_prepared')
   const headers = message.branch_headers ?? {}
   const wrong = wrongHeaders(headers)
   if (wrong !== undefined) throw refusal('branch_headers', wrong)
@@ -188,13 +188,13 @@ function requestOf(
   }
 }
 
-function codeOf(address: string, targets: DtmTargets, caller: Caller | null, at: string): string {
+function codeOf(address: string, targets: DtmTargets, caller: Caller, at: string): string {
   if (address.startsWith('topic://'))
     throw refusal(at, 'topics are not offered: name the address of each step')
   const target = targetOf(targets, address)
   if (target === undefined)
     throw refusal(at, `must be an address of one of DTM_TARGETS: ${[...targets.keys()].join(', ')}`)
-  if (caller && !mayUse(caller, dtmCode(target)))
+  if (!mayUse(caller, dtmCode(target)))
     throw new Problem('CODE_FORBIDDEN', dtmCode(target), { pointer: `/${at}` })
   return dtmCode(target)
 }

@@ -2,6 +2,7 @@
 import { messageOf } from '../runtime/errors.ts'
 import {
   appendFileSync,
+  chmodSync,
   copyFileSync,
   existsSync,
   mkdirSync,
@@ -102,6 +103,8 @@ function create(folder: string): void {
     if (text === undefined) {
       mkdirSync(dirname(path), { recursive: true })
       copyFileSync(join(template, from), path)
+      // Secrets are added to it. The copy has the rights of the template.
+      if (to === '.env') chmodSync(path, 0o600)
       console.log(`  ${to}`)
     } else complete(to, path, text)
   }

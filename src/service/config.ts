@@ -55,6 +55,8 @@ export interface Config {
   /** DTM=on: the servers that its clients may name. Undefined: off. */
   dtmTargets?: DtmTargets
   demo: boolean
+  /** Keep an API key for `npm run demo`. Own handlers need none, unless DEMO=on asks for it. */
+  demoKey: boolean
   dataDir: string
   failpoints: ReadonlyMap<Failpoint, Fault>
   /** No DATABASE_URL: an embedded PostgreSQL under `dataDir`. */
@@ -182,6 +184,7 @@ function toConfig(
 ): Omit<Config, 'failpoints' | 'alarmChannels'> {
   const embedded = s.DATABASE_URL === undefined
   const anyHost = s.HOST === '0.0.0.0' || s.HOST === '::'
+  const auth = s.AUTH === undefined ? !(embedded && isLoopback(s.HOST)) : s.AUTH === 'on'
   const reachedAs = anyHost ? '127.0.0.1' : isIPv6(s.HOST) ? `[${s.HOST}]` : s.HOST
   if (anyHost && s.PUBLIC_URL === undefined) {
     warnings.push(
@@ -215,11 +218,12 @@ function toConfig(
     redisPrefix: s.REDIS_PREFIX,
     pgPool: s.PG_POOL,
     actsPerSecond: s.ACTS_PER_SECOND,
-    auth: s.AUTH === undefined ? !(embedded && isLoopback(s.HOST)) : s.AUTH === 'on',
+    auth,
     egressAllow: s.EGRESS_ALLOW === undefined ? undefined : list(s.EGRESS_ALLOW).map(withPrefixLength),
     brokers,
     receiptsFrom: list(s.RECEIPTS_FROM ?? '').flatMap(name => brokers.get(name) ?? []),
     demo: s.DEMO === undefined ? embedded : s.DEMO === 'on',
+    demoKey: auth && (s.DEMO === undefined ? embedded && s.HANDLERS_DIR === undefined : s.DEMO === 'on'),
     dataDir: s.DATA_DIR,
     embedded,
     warnings

@@ -215,7 +215,7 @@ export const settings = z.object({
   DEMO: oneOf(['on', 'off'])
     .optional()
     .describe(
-      'Whether to run the demo receiver and keep an API key for `npm run demo`. With `DATABASE_URL`, `on` requires a loopback `HOST`.'
+      'Whether to run the demo receiver and keep an API key for `npm run demo`. With `HANDLERS_DIR`, the key is kept only with `on`. With `DATABASE_URL`, `on` requires a loopback `HOST`.'
     )
     .meta({ unset: 'on without `DATABASE_URL`, else off' }),
   DATA_DIR: z

@@ -168,6 +168,12 @@ t.test('a key stands in the address, as HTTP libraries send it, and here alone',
   const own = { ...message, steps: [{ action }], payloads: ['1'] }
   t.match(await say('submit', own, basic(key)), { status: 200 })
   t.match(await say('submit', own, { authorization: `Bearer ${key}` }), { status: 200 })
+  // The question is a request like a step: a key that may not send to a target may not have it asked.
+  const asked = { ...own, gid: 'asked', query_prepared: 'https://stock.test/ask' }
+  t.match(await say('prepare', asked, basic(key)), {
+    status: 403,
+    body: { code: 'CODE_FORBIDDEN', pointer: '/query_prepared' }
+  })
   t.equal((await inject(app, '/tasks', order, basic(key))).statusCode, 401)
 })
 

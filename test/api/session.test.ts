@@ -80,6 +80,11 @@ t.test('a write with the cookie needs its token; with a key in the header it nee
     headers: { cookie, 'ackbox-csrf': said.csrf }
   })
   t.match(String(out.headers['set-cookie']), /^ackbox=; .*Max-Age=0$/)
+  t.equal(
+    (await app.inject({ url: '/downstreams', headers: { cookie } })).statusCode,
+    401,
+    'the cookie opens nothing right after the sign-out'
+  )
 })
 
 t.test(

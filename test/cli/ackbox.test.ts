@@ -1,6 +1,6 @@
 // Takes long: npm run test:long.
 import { execFile, spawn, spawnSync } from 'node:child_process'
-import { cpSync, existsSync, mkdirSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs'
+import { cpSync, existsSync, mkdirSync, readFileSync, statSync, symlinkSync, writeFileSync } from 'node:fs'
 import path from 'node:path'
 import t from 'tap'
 import { packageRoot, version } from '../../src/runtime/package.ts'
@@ -318,6 +318,12 @@ t.test('init in another folder says how the package gets there, and takes it fro
   writeFileSync(path.join(project, 'package.json'), '{"devDependencies":{"ackbox":"^1.0.0"}}')
   init('../third')
   t.equal(specIn('third'), '^1.0.0')
+})
+
+t.test('init writes a .env that only its owner can read', async t => {
+  const project = folder(t)
+  t.equal((await ackbox(['init'], project)).code, 0)
+  t.equal(statSync(path.join(project, '.env')).mode & 0o077, 0)
 })
 
 t.test('init adds the lines that a .env and a .gitignore lack, and changes none', async t => {

@@ -95,6 +95,7 @@ async function obey(t: Test, command: string, { env, places }: Around): Promise<
     t.equal(said.code, 0, `${command}\n${said.code === 0 ? '' : said.output}`)
     return
   }
+  if (command === 'touch .env && chmod 600 .env') return
   if (/^(?:echo "(?:SECRET|POSTGRES_PASSWORD)|export SIGNING_SECRET)=/.test(command)) return
   const [, ackbox] = /^(?:npx )?ackbox (.+)$/.exec(command) ?? []
   if (!ackbox) t.match(command, /^curl /, 'it is a command that this test knows')

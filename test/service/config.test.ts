@@ -357,3 +357,12 @@ t.test('a wrong broker is said by name, and its URL is not repeated', t => {
   t.match(complaint({ BROKERS_JSON: '{' }), 'BROKERS_JSON must be a JSON object')
   t.end()
 })
+
+t.test('AUTH=on beside handlers of its own makes no demo key that nobody asked for', async t => {
+  const keeps = (env: Record<string, string>) => readConfig({ AUTH: 'on', ...env }).demoKey
+  t.equal(keeps({}), true, 'the samples need it')
+  t.equal(keeps({ HANDLERS_DIR: './handlers' }), false)
+  t.equal(keeps({ HANDLERS_DIR: './handlers', DEMO: 'on' }), true)
+  t.equal(keeps({ DEMO: 'off' }), false)
+  t.equal(keeps({ AUTH: 'off' }), false)
+})
