@@ -125,7 +125,7 @@ export function AskAct({
   kind?: 'main' | 'danger' | ''
   run: Confirmation['run']
 }) {
-  const title = about === undefined ? name : `${name}: ${about}`
+  const title = about === undefined ? name : texts.value.common.labelled(name, about)
   const question = {
     title,
     text: <p>{sure}</p>,
@@ -179,7 +179,7 @@ function Asking({ question }: { question: Asked }) {
       else say(texts.value.common.done(title))
     } catch (err) {
       if (isOpen(question)) setError(err as Error)
-      else say(`${title}: ${(err as Error).message}`, true)
+      else say(texts.value.common.labelled(title, (err as Error).message), true)
     }
     setBusy(false)
   }

@@ -20,8 +20,8 @@ export function Looks() {
       <button
         type="button"
         class="plain"
-        aria-label={`${texts.value.common.theme}: ${texts.value.common[theme.value]}`}
-        title={`${texts.value.common.theme}: ${texts.value.common[theme.value]}`}
+        aria-label={texts.value.common.labelled(texts.value.common.theme, texts.value.common[theme.value])}
+        title={texts.value.common.labelled(texts.value.common.theme, texts.value.common[theme.value])}
         onClick={() => {
           theme.value = theme.value === 'auto' ? 'dark' : theme.value === 'dark' ? 'light' : 'auto'
           remember('theme', theme.value)

@@ -41,6 +41,22 @@ t.test('a Chinese reader meets one word for one thing, in the docs and in the da
   for (const file of files) t.same(found(file, file === terms ? chosen : read(file)), [], file)
 })
 
+/** A Chinese sentence has Chinese punctuation. Code, targets of links and drawings are not sentences. */
+const halfWidth = (file: string, text: string): string[] =>
+  text
+    .replaceAll(/^```[^]*?^```$|^ {4}.*$|`[^`\n]*`|\]\([^)\n]*\)/gm, code => code.replaceAll(/[^\n]/g, ''))
+    .split('\n')
+    .flatMap((line, at) =>
+      /\p{Script=Han}[,;:?(]|[,;:?)]\p{Script=Han}/u.test(line)
+        ? [`${file}:${at + 1}: ${line.slice(0, 60)}`]
+        : []
+    )
+
+t.test('a Chinese sentence has Chinese punctuation', async t => {
+  for (const file of files.filter(name => name.endsWith('.md'))) t.same(halfWidth(file, read(file)), [], file)
+  t.same(halfWidth('a.md', '对,\n`甲(乙)`，[丙](d.md)。\n\n    丁:戊\n'), ['a.md:1: 对,'])
+})
+
 t.test('a rejected word is found with its place and the word to use', async t => {
   t.ok(rejected.length > 10)
   t.same(found('a.md', '收到回执\n请重新投递。'), ['a.md:2: 重新投递, use 重投'])

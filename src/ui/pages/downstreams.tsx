@@ -186,7 +186,10 @@ export function DownstreamsPage() {
 }
 
 const limitsOf = ({ concurrency, perSecond }: Row): string =>
-  [concurrency === undefined ? '' : `${concurrency} ×`, perSecond === undefined ? '' : `${perSecond} / s`]
+  [
+    concurrency === undefined ? '' : texts.value.downstreams.atOnce(concurrency),
+    perSecond === undefined ? '' : texts.value.downstreams.aSecond(perSecond)
+  ]
     .filter(Boolean)
     .join(' ')
 
@@ -207,7 +210,11 @@ function Switch({ row, reload }: { row: Row; reload: () => Promise<void> }) {
   const path = `/downstreams/${encodeURIComponent(row.name)}`
   if (row.pausedAt !== undefined)
     return (
-      <Act kind="main" label={`${words.resume}: ${row.name}`} run={() => post(`${path}/resume`).then(reload)}>
+      <Act
+        kind="main"
+        label={texts.value.common.labelled(words.resume, row.name)}
+        run={() => post(`${path}/resume`).then(reload)}
+      >
         {words.resume}
       </Act>
     )
@@ -224,7 +231,7 @@ function Switch({ row, reload }: { row: Row; reload: () => Promise<void> }) {
 /** An empty field removes the limit that was set. Then the handler's limit is in force. */
 function Limits({ row, reload }: { row: Row; reload: () => Promise<void> }) {
   const words = texts.value.downstreams
-  const title = `${words.changeLimits}: ${row.name}`
+  const title = texts.value.common.labelled(words.changeLimits, row.name)
   const change = (): void => {
     const given: Partial<Record<'concurrency' | 'perSecond', string>> = {}
     const field = (name: 'concurrency' | 'perSecond', most: number) => (

@@ -154,7 +154,7 @@ export function askRedeliver(
     const { matched } = await post<{ matched: Count }>('/tasks/redeliver', { filter, dryRun: true })
     const isUnknown = isUncounted(matched)
     return {
-      title: about ? `${words.redeliver}: ${about.title}` : words.redeliver,
+      title: about ? texts.value.common.labelled(words.redeliver, about.title) : words.redeliver,
       text: (
         <>
           <p class="line">{about ? about.line : filterText(filter)}</p>
@@ -245,7 +245,8 @@ function GroupCard({
         </p>
         {example.taskNo === '' ? null : (
           <p class="quiet">
-            {words.example}: <Link to={taskPath(example.taskNo)}>{example.taskNo}</Link>
+            {texts.value.common.labelled(words.example, '')}
+            <Link to={taskPath(example.taskNo)}>{example.taskNo}</Link>
           </p>
         )}
         {example.answer === undefined ? null : (
@@ -266,7 +267,7 @@ function GroupCard({
       )}
       <div class="acts">
         {mayRedeliver ? (
-          <Act kind="main" run={redeliver} label={`${words.redeliver}: ${title}`}>
+          <Act kind="main" run={redeliver} label={texts.value.common.labelled(words.redeliver, title)}>
             {words.redeliver}
           </Act>
         ) : null}

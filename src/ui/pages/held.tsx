@@ -197,7 +197,7 @@ function Skip({
       type="button"
       onClick={() =>
         ask({
-          title: `${words.skip}: ${head.taskNo} · ${downstream}`,
+          title: texts.value.common.labelled(words.skip, `${head.taskNo} · ${downstream}`),
           text: <p>{words.sureSkip}</p>,
           field: texts.value.common.reason,
           confirm: words.skip,

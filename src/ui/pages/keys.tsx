@@ -32,7 +32,7 @@ export function KeysPage() {
             <div key={id}>
               <b>{name}</b> <span class="quiet">{id}</span>
               <pre tabIndex={0}>{key}</pre>
-              <Act run={() => copy(key)} label={`${texts.value.common.copy}: ${name}`}>
+              <Act run={() => copy(key)} label={texts.value.common.labelled(texts.value.common.copy, name)}>
                 {texts.value.common.copy}
               </Act>
             </div>

@@ -66,7 +66,11 @@ export function SentNow({ path, downstream }: { path: string; downstream: string
   return (
     <>
       <div class="acts">
-        <Act run={toggle} label={`${words.sentNow}: ${downstream}`} expanded={now !== null}>
+        <Act
+          run={toggle}
+          label={texts.value.common.labelled(words.sentNow, downstream)}
+          expanded={now !== null}
+        >
           {words.sentNow}
         </Act>
       </div>

@@ -17,7 +17,10 @@ export function askSettle(
 ): void {
   const words = texts.value.task
   ask({
-    title: `${words.settle}: ${downstream === undefined ? taskNo : `${taskNo} · ${downstream}`}`,
+    title: texts.value.common.labelled(
+      words.settle,
+      downstream === undefined ? taskNo : `${taskNo} · ${downstream}`
+    ),
     text: (
       <>
         <p>{words.sureSettle}</p>
@@ -68,7 +71,7 @@ export function TaskActs({
           onClick={() => {
             const force = { current: !has('FAILED') }
             ask({
-              title: `${words.redeliver}: ${task.taskNo}`,
+              title: texts.value.common.labelled(words.redeliver, task.taskNo),
               text: (
                 <>
                   <p>{has('FAILED') ? words.sureRedeliver : words.sureAgain}</p>

@@ -61,7 +61,7 @@ const mayRedeliver = (task: Task): boolean =>
 function askRedeliver({ taskNo }: Task, reload: () => Promise<void>): void {
   const words = texts.value.task
   ask({
-    title: `${words.redeliver}: ${taskNo}`,
+    title: texts.value.common.labelled(words.redeliver, taskNo),
     text: <p>{words.sureRedeliver}</p>,
     confirm: words.redeliver,
     run: async () => {
@@ -79,7 +79,7 @@ function RowActs({ task, reload }: { task: Task; reload: () => Promise<void> }) 
       {mayRedeliver(task) ? (
         <button
           type="button"
-          aria-label={`${words.redeliver}: ${taskNo}`}
+          aria-label={texts.value.common.labelled(words.redeliver, taskNo)}
           onClick={() => askRedeliver(task, reload)}
         >
           {words.redeliver}

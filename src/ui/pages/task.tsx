@@ -178,7 +178,7 @@ function DeliveryCard({ task, of, reload }: { task: Task; of: Delivery; reload: 
           {may('ops:write') && isOpen && task.deliveries.length > 1 ? (
             <button
               type="button"
-              aria-label={`${words.settle}: ${of.downstream}`}
+              aria-label={texts.value.common.labelled(words.settle, of.downstream)}
               onClick={() => askSettle(task, [of], of.downstream, reload)}
             >
               {words.settle}

@@ -34,7 +34,7 @@ export function TestTaskPage() {
   })
   return (
     <>
-      <Heading title={`${texts.value.pages.test}: ${downstream}`} />
+      <Heading title={texts.value.common.labelled(texts.value.pages.test, downstream)} />
       <p class="quiet">{words.intro}</p>
       <Shown loaded={loaded}>
         {handlers =>

@@ -64,6 +64,7 @@ export const en = {
     confirm: 'Confirm',
     close: 'Close',
     done: (what: string) => `${what}: done.`,
+    labelled: (label: string, value: string) => `${label}: ${value}`,
     copy: 'Copy',
     copied: 'Copied',
     notCopied: 'The browser refused to copy it.',
@@ -151,6 +152,8 @@ export const en = {
     changeLimits: 'Change limits',
     limitsHold:
       'Every process follows within a second or two. They replace the limits of the handler until they are empty.',
+    atOnce: (n: number) => `${n} ×`,
+    aSecond: (n: number) => `${n} / s`,
     concurrency: 'Requests at the same time, 1 to 100,000',
     perSecond: 'Requests a second, 1 to 1,000,000',
     surePause: 'Nothing more is sent to it until it is resumed. What is accepted waits.',
