@@ -13,6 +13,7 @@ import { startReceiver, type DemoReceiver } from './demo/receiver.ts'
 import { embeddedSecret, startEmbedded, type Embedded } from './embedded/start.ts'
 import { migrate, pendingMigrations, unknownMigrations } from './db/migrate.ts'
 import { checkDatabase, DatabaseError } from './db/pool.ts'
+import { waitForServer } from './db/wait-for-server.ts'
 import { armFailpoints } from './runtime/failpoint.ts'
 import { signingSecret } from './domain/tokens.ts'
 import { logSerializers } from './runtime/logged-error.ts'
@@ -41,7 +42,7 @@ interface Running {
   /** From the moment at which it starts: a stop waits for it. */
   embedded?: Promise<Embedded>
   isStopping: boolean
-  /** Ends a start of the embedded PostgreSQL. */
+  /** Ends a start of the embedded PostgreSQL, or the wait for another one. */
   starting: AbortController
 }
 const running: Running = { isStopping: false, starting: new AbortController() }
@@ -145,7 +146,13 @@ async function openDatabase(config: Config, log: pino.Logger): Promise<string | 
     await migrate(url, log)
     return url
   }
-  await checkDatabase(config.databaseUrl)
+  const { databaseUrl } = config
+  const checked = await waitForServer(() => checkDatabase(databaseUrl).then(() => true), {
+    signal: running.starting.signal,
+    onWait: wait => log.warn(wait, 'database.unavailable'),
+    onUp: ms => log.info({ ms }, 'database.available')
+  })
+  if (checked === undefined) return undefined
   const missing = await pendingMigrations(config.databaseUrl)
   if (missing.length > 0) {
     throw new DatabaseError(

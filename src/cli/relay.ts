@@ -1,10 +1,12 @@
 // ackbox relay: moves tasks from the table ackbox_outbox of a producer's own database into Ackbox.
 import { pino } from 'pino'
 import { isInfrastructure } from '../db/pool.ts'
+import { waitForServer } from '../db/wait-for-server.ts'
 import { ddl } from '../producer/ddl.ts'
 import { armFailpoints } from '../runtime/failpoint.ts'
 import { logSerializers } from '../runtime/logged-error.ts'
 import { messageOf } from '../runtime/errors.ts'
+import type { Logger } from '../runtime/logger.ts'
 import { commandLine } from '../runtime/package.ts'
 import { onStop } from '../runtime/stop.ts'
 import { relayMetrics } from '../relay/metrics.ts'
@@ -69,22 +71,26 @@ async function perform(args: string[]): Promise<void> {
   if (typeof failpoints === 'string') throw new UsageError(`FAILPOINTS ${failpoints}`)
   armFailpoints(failpoints)
   const source = await open(options.from, options.concurrency + 2)
+  const runs = !options.once && !options.retryRejected
+  const stop = new AbortController()
+  if (!options.retryRejected) onStop(() => (stop.signal.aborted ? process.exit(1) : stop.abort()))
+  const log = pino({ level: options.logLevel, base: null, serializers: logSerializers })
   try {
-    await source.check()
+    const onWait = (wait: object): void => log.warn(wait, 'relay.waiting')
+    if (runs) await waitForServer(() => source.check(), { onWait, signal: stop.signal })
+    else await source.check()
     if (options.retryRejected) {
       const moved = await source.retryRejected()
       return console.log(`${counted(moved, 'rejected row is', 'rejected rows are')} in the outbox again.`)
     }
-    await work(source, options)
+    if (!runs || !stop.signal.aborted) await work(source, options, log, stop.signal)
+    if (runs) log.info({}, 'relay.stopped')
   } finally {
     await source.close()
   }
 }
 
-async function work(source: Source, options: Options): Promise<void> {
-  const stop = new AbortController()
-  onStop(() => (stop.signal.aborted ? process.exit(1) : stop.abort()))
-  const log = pino({ level: options.logLevel, base: null, serializers: logSerializers })
+async function work(source: Source, options: Options, log: Logger, signal: AbortSignal): Promise<void> {
   const metrics = relayMetrics()
   const deps: RelayDeps = {
     source,
@@ -96,8 +102,8 @@ async function work(source: Source, options: Options): Promise<void> {
     onHealth: fault => metrics.health(fault)
   }
   if (options.once) {
-    const { removed, kept } = await relayOnce(deps, stop.signal)
-    const { rows } = stop.signal.aborted ? { rows: 0 } : await source.waiting()
+    const { removed, kept } = await relayOnce(deps, signal)
+    const { rows } = signal.aborted ? { rows: 0 } : await source.waiting()
     const others =
       kept > 0 || rows === 0
         ? ''
@@ -109,7 +115,7 @@ async function work(source: Source, options: Options): Promise<void> {
       )
       process.exitCode = 1
     }
-    if (stop.signal.aborted) process.exitCode = 130
+    if (signal.aborted) process.exitCode = 130
     return
   }
   const { listen } = options
@@ -121,10 +127,9 @@ async function work(source: Source, options: Options): Promise<void> {
         throw new UsageError(`--listen ${listen.host}:${listen.port} cannot be used (${messageOf(err)})`)
       }))
   log.info({ to: options.to, batch: options.batch, concurrency: options.concurrency }, 'relay.ready')
-  await relay(deps, stop.signal)
+  await relay(deps, signal)
   server?.close()
   server?.closeAllConnections()
-  log.info({}, 'relay.stopped')
 }
 
 async function open(from: string, connections: number): Promise<Source> {
