@@ -433,7 +433,12 @@ export function deliveryModel(options: DeliveryOptions): Model<DeliveryModelStat
   }
 
   return {
-    name: `one delivery${needsReceipt ? ' with a receipt' : ''}`,
+    name: [
+      `one delivery${needsReceipt ? ' with a receipt' : ''}`,
+      `${tries} tries`,
+      `${mostAttempts} attempts`,
+      ...faults
+    ].join(', '),
     size: packedSize,
     initial,
     pack,

@@ -22,7 +22,7 @@ export interface Explored {
   fault?: { property: string; trace: string[] }
 }
 
-interface Options {
+export interface Options {
   /** Gives up beyond it: a model that is too large is a mistake. */
   mostStates?: number
   /** Another order of the table of states: another chance to find a mistake of the explorer itself. */
@@ -84,6 +84,16 @@ export function explore<State>(
   const property = 'an end is reachable without a further fault'
   return { states: store.count(), depth, fault: { property, trace: traceTo(stuck) } }
 }
+
+/** A model of whatever states, ready to be explored. */
+export interface Explorable {
+  name: string
+  explore(options?: Options): Explored
+}
+export const explorable = <State>(model: Model<State>): Explorable => ({
+  name: model.name,
+  explore: options => explore(model, options)
+})
 
 /** The first state from which no end is reachable: what the ends reach backwards, and the rest. */
 function firstStuck(

@@ -1,12 +1,14 @@
 // npm run model: every reachable state of the table of moves, and services that are broken on purpose. docs/model.md.
 import { parseArgs } from 'node:util'
 import { deliveryModel, type DeliveryOptions } from './delivery.ts'
-import { explore, type Explored } from './explore.ts'
+import { explorable, type Explorable, type Explored } from './explore.ts'
+import { halfModel } from './half-message.ts'
+import { orderingModel } from './ordering.ts'
 import { variants } from './variants.ts'
 
 const help = `npm run model -- [options]
 
-Explores every state that a delivery and all who touch it can reach, and checks the properties of docs/model.md in each. Then it explores
+Explores every state that a delivery, a key and a half message can reach with all who touch them, and checks the properties of docs/model.md in each. Then it explores
 services that are broken on purpose: each must be found. Exit 0: all properties hold, and all that is broken was found. 1: not so.
 
   --variants  only what is broken on purpose
@@ -14,16 +16,25 @@ services that are broken on purpose: each must be found. Exit 0: all properties 
   --seed N    another order of the table of states
   --help`
 
-const options: readonly DeliveryOptions[] = [
+const deliveries: readonly DeliveryOptions[] = [
   { needsReceipt: false, tries: 2, mostAttempts: 3, faults: ['lostAnswer'] },
   { needsReceipt: false, tries: 1, mostAttempts: 2, faults: ['crash', 'jobAgain', 'operator'] },
   { needsReceipt: true, tries: 1, mostAttempts: 2, faults: ['crash', 'operator', 'lostAnswer'] },
   { needsReceipt: true, tries: 1, mostAttempts: 2, faults: ['declaredDead', 'jobAgain'] }
 ]
-const nightly: readonly DeliveryOptions[] = [
+const models: readonly Explorable[] = [
+  explorable(halfModel()),
+  ...[false, true].map(skips => explorable(orderingModel({ skips, crashes: 2, acts: 2 }))),
+  ...deliveries.map(one => explorable(deliveryModel(one)))
+]
+const larger: readonly DeliveryOptions[] = [
   { needsReceipt: true, tries: 1, mostAttempts: 3, faults: ['declaredDead'] },
   { needsReceipt: false, tries: 2, mostAttempts: 4, faults: ['crash', 'lostAnswer', 'jobAgain'] },
   { needsReceipt: true, tries: 2, mostAttempts: 3, faults: ['declaredDead', 'lostAnswer', 'operator'] }
+]
+const nightly: readonly Explorable[] = [
+  ...[false, true].map(skips => explorable(orderingModel({ skips, crashes: 3, acts: 3 }))),
+  ...larger.map(one => explorable(deliveryModel(one)))
 ]
 
 process.exitCode = main()
@@ -43,19 +54,17 @@ function main(): number {
   }
   const seed = Number(values.seed ?? 0)
   let wrong = 0
-  const chosen = values.variants ? [] : values.nightly ? [...options, ...nightly] : options
+  const chosen = values.variants ? [] : values.nightly ? [...models, ...nightly] : models
   for (const one of chosen) {
-    const model = deliveryModel(one)
-    const name = `${model.name}, ${one.tries} tries, ${one.mostAttempts} attempts, ${one.faults.join(', ') || 'no fault'}`
-    const found = timed(name, () => explore(model, { seed, mostStates: 50_000_000 }))
+    const found = timed(one.name, () => one.explore({ seed, mostStates: 50_000_000 }))
     if (found.fault) {
       wrong++
       console.log(`  BROKEN: ${found.fault.property}`)
       for (const line of found.fault.trace) console.log(`    ${line}`)
     }
   }
-  for (const { name, model, breaks } of variants) {
-    const { fault } = timed(name, () => explore(model, { seed }))
+  for (const { name, breaks, ...variant } of variants) {
+    const { fault } = timed(name, () => variant.explore({ seed }))
     if (fault?.property.startsWith(breaks))
       console.log(`  found in ${fault.trace.length} steps: ${fault.property}`)
     else {

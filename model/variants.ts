@@ -2,11 +2,11 @@
 import { apply } from '../src/domain/apply.ts'
 import { defined } from '../src/domain/optional-members.ts'
 import { deliveryModel, type Broken, type DeliveryOptions } from './delivery.ts'
-import type { Model } from './explore.ts'
+import { explorable, type Explorable } from './explore.ts'
+import { halfModel, type HalfBroken } from './half-message.ts'
+import { orderingModel, type OrderingBroken } from './ordering.ts'
 
-export interface Variant {
-  name: string
-  model: Model<unknown>
+export interface Variant extends Explorable {
   /** The beginning of the property that it breaks. */
   breaks: string
 }
@@ -18,10 +18,18 @@ const delivery = (
   breaks: string,
   broken: Broken,
   more: Partial<DeliveryOptions> = {}
-): Variant => ({
+): Variant => ({ ...explorable(deliveryModel({ ...small, ...more, broken })), name, breaks })
+
+const ordering = (name: string, breaks: string, broken: OrderingBroken): Variant => ({
+  ...explorable(orderingModel({ skips: false, crashes: 1, acts: 1, broken })),
   name,
-  breaks,
-  model: deliveryModel({ ...small, ...more, broken })
+  breaks
+})
+
+const half = (name: string, breaks: string, broken: HalfBroken): Variant => ({
+  ...explorable(halfModel(broken)),
+  name,
+  breaks
 })
 
 export const variants: readonly Variant[] = [
@@ -75,5 +83,17 @@ export const variants: readonly Variant[] = [
     { countsTwice: true },
     { faults: ['lostAnswer'] }
   ),
-  delivery('no dispatcher', 'an end is reachable', { hasNoDispatcher: true }, { faults: ['crash'] })
+  delivery('no dispatcher', 'an end is reachable', { hasNoDispatcher: true }, { faults: ['crash'] }),
+  ordering('the rows of promotion are deleted after the look', 'an end is reachable', { deletesLate: true }),
+  ordering('the rows of promotion are gone before the look is done', 'an end is reachable', {
+    forgetsAtCrash: true
+  }),
+  ordering('promote trusts what it read before the lock', 'I27', { trustsLook: true }),
+  ordering('a position is taken without the lock of the key', 'O', { acceptsUnlocked: true }),
+  ordering('the next one goes when its head is sent', 'O1', { promotesAtSend: true }),
+  ordering('promote does not ask for `after`', 'O4', { ignoresAfter: true }),
+  half('a check that finds nothing leaves no row', 'P4', { hasNoBarrier: true }),
+  half('the barrier is written outside the work', 'P4', { barrierOutside: true }),
+  half('UNKNOWN commits', 'P3', { guesses: true }),
+  half('an end does not look whether it has ended', 'P3', { endsTwice: true })
 ]
