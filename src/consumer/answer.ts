@@ -33,7 +33,7 @@ export class InvalidSignature extends AdapterError {
   override name = 'InvalidSignature'
 }
 
-/** The message arrived after its forgetAfter. The record of an earlier handling may already be deleted. */
+/** The message arrived after its forgetAfter, so the record of an earlier handling may already be deleted; or it is older than maxAgeMs. */
 export class TooOld extends AdapterError {
   override name = 'TooOld'
 }

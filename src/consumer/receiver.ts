@@ -32,6 +32,11 @@ export interface ReceiverOptions<Db> {
   deadlineMs?: number | undefined
   /** The greatest age of an HTTP request's signature, ms. Default 300,000. */
   toleranceMs?: number | undefined
+  /**
+   * The greatest age of a message that `once` takes, ms, by its signed time. Default: none, because a queue may deliver late. The record of a
+   * message is kept for as long. So nobody who may write to the queue can make an old message count again.
+   */
+  maxAgeMs?: number | undefined
   /** Longer bodies are answered 413. Default 1 MiB. */
   maxBytes?: number | undefined
   /** Called for errors that no answer contains: errors of a handler, and receipts that Ackbox refused. Default: console.error. */
@@ -75,7 +80,7 @@ const longestPauseMs = 30_000
 /** For an attempt that runs when the signal aborts. A database that is not silent needs less. */
 const lastMs = 2_000
 const consumerForm = /^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$/
-/** For messages of a queue, which may have waited for a long time. forgetAfter limits their age. */
+/** For messages of a queue, which may have waited for a long time. forgetAfter and maxAgeMs limit their age. */
 const anyAge = Infinity
 /** Tolerance for clocks that differ. `prune` waits twice as long, by the clock of the database, so that may be half a day ahead of this one. */
 const marginMs = 43_200_000
@@ -83,7 +88,7 @@ const marginMs = 43_200_000
 export function receiver<Db extends Database<unknown> | PostgresJs>(
   options: ReceiverOptions<Db>
 ): Receiver<NativeOf<Db>> {
-  const { consumer, deadlineMs = 8_000, toleranceMs = 300_000, maxBytes = 1_048_576 } = options
+  const { consumer, deadlineMs = 8_000, toleranceMs = 300_000, maxAgeMs, maxBytes = 1_048_576 } = options
   if (typeof consumer !== 'string' || !consumerForm.test(consumer))
     throw new AdapterError('consumer must be 1 to 64 of A-Z a-z 0-9 . _ - and start with a letter or digit.')
   const verify = readVerifier(options.secrets)
@@ -106,6 +111,13 @@ export function receiver<Db extends Database<unknown> | PostgresJs>(
         `The record of ${task.webhookId} may be deleted already: Ackbox sends it only until ${task.forgetAfter.toISOString()}.`
       )
     return task
+  }
+
+  /** The header `ackbox-forget-after` is not signed: it must not end the record of a message that would still be taken. */
+  const requireYoung = (task: ReceivedTask, mostMs: number): void => {
+    const until = Number(task.headers.get('webhook-timestamp')) * 1_000 + mostMs
+    if (until < Date.now()) throw new TooOld(`${task.webhookId} was sent more than ${mostMs} ms ago.`)
+    task.forgetAfter = new Date(Math.max(task.forgetAfter.getTime(), until))
   }
 
   /** Runs in a transaction. It calls `wantsReceipt` at the end. */
@@ -153,6 +165,7 @@ export function receiver<Db extends Database<unknown> | PostgresJs>(
       const task = open(message, anyAge)
       if (askedAbout(task) !== undefined)
         throw new AdapterError('This is a probe and no delivery: only the HTTP entry points answer it.')
+      if (maxAgeMs !== undefined) requireYoung(task, maxAgeMs)
       const tx = txOf(from)
       await withTables(tx, () => requireTransaction(tx, 'ackbox_received in row exclusive mode'), 'consumer')
       return await handle(tx, task, work, () => receipt)

@@ -214,6 +214,36 @@ async function stories(t: Test, bank: Bank): Promise<void> {
     await bank.select('alter table hidden rename to ackbox_received')
   })
 
+  await t.test(
+    'a message of a queue is taken at any age, or with maxAgeMs only while its row is kept',
+    async t => {
+      const aged = receiver({ secrets: [secret], db, consumer: 'aged', maxAgeMs: 3 * 86_400_000 })
+      const sent = (id: string, daysAgo: number): Message => {
+        const at = new Date(Date.now() - daysAgo * 86_400_000)
+        // The header is not signed: somebody who may write to the queue sets it.
+        const { headers, body } = signed(id, { 'ackbox-forget-after': new Date().toISOString() })
+        const signature = new Webhook(secret).sign(id, at, body.toString())
+        const time = String(Math.floor(at.getTime() / 1_000))
+        return { headers: { ...headers, 'webhook-timestamp': time, 'webhook-signature': signature }, body }
+      }
+      const id = newId()
+      t.match(await handle(sent(id, 1), pay, aged), { first: true })
+      const inADay = isPostgres ? "now() + interval '1 day'" : 'utc_timestamp() + interval 1 day'
+      t.equal(
+        (
+          await bank.select(
+            `select 1 from ackbox_received where webhook_id = '${id}' and forget_after > ${inADay}`
+          )
+        ).length,
+        1,
+        'the row stays as long as the message would be taken, whatever the header'
+      )
+      t.match(await handle(sent(id, 1), pay, aged), { first: false })
+      await t.rejects(handle(sent(newId(), 4), pay, aged), TooOld)
+      t.match(await handle(sent(newId(), 4)), { first: true }, 'by default at any age')
+    }
+  )
+
   await t.test('rows are forgotten a day after Ackbox sends no more, and not before', async t => {
     const hours = (count: number) => new Date(Date.now() + count * 3_600_000).toISOString()
     const ids = { old: newId(), late: newId(), kept: newId() }

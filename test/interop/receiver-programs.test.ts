@@ -40,6 +40,13 @@ async function pythonWithDrivers(): Promise<string> {
   return python
 }
 
+const toldHeaders = {
+  'ackbox-callback-token': 'token-1',
+  'ackbox-scene-type': 'v%20i+p',
+  'ackbox-attempt': '3',
+  'ackbox-round': '2'
+}
+
 const languages: Record<string, Language> = {
   python: {
     needs: ['python3'],
@@ -80,7 +87,7 @@ t.test('the SDK for Java takes the message of a queue once', { skip: without('ja
   const [, classes = ''] = mainOf('receivers', '')
   for (const bank of [await postgresBank(t), await mariadbBank(t)].filter(each => each !== undefined)) {
     const id = newId()
-    const { headers, body } = signed(id, { 'ackbox-callback-token': 'token-1' })
+    const { headers, body } = signed(id, toldHeaders)
     const given = Object.entries(headers).map(each => each.join('='))
     const file = path.resolve('test/interop/sdk/Once.java')
     const url = jdbcUrl(bank.url, bank.db.dialect)
@@ -90,6 +97,8 @@ t.test('the SDK for Java takes the message of a queue once', { skip: without('ja
       said.trim().split('\n'),
       [
         'IllegalStateException',
+        'order.paid v i+p 3 2 {"points":7} 3',
+        'NotTaken',
         'IllegalStateException',
         'IOException',
         `true ${result}`,
@@ -100,7 +109,7 @@ t.test('the SDK for Java takes the message of a queue once', { skip: without('ja
         'two at the same time',
         'autocommit false'
       ],
-      `${bank.db.dialect}: outside a transaction, one that the server ended, one committed after its work threw, first, repeat, another body, too old; pruned; two that send and prune at the same time; a check that failed`
+      `${bank.db.dialect}: outside a transaction, what the work gets, one older than it may be, one that the server ended, one committed after its work threw, first, repeat, another body, too old; pruned; two that send and prune at the same time; a check that failed`
     )
     t.equal(await bank.granted(), 7)
     t.equal(
@@ -148,7 +157,7 @@ t.test('ackbox_receiver.py takes the message of a queue once', { skip: without('
   const python = await pythonWithDrivers()
   for (const bank of [await postgresBank(t), await mariadbBank(t)].filter(each => each !== undefined)) {
     const id = newId()
-    const { headers, body } = signed(id, { 'ackbox-callback-token': 'token-1' })
+    const { headers, body } = signed(id, toldHeaders)
     const input = JSON.stringify({ url: bank.url, secret, headers, body: body.toString() })
     const said = await run(python, [path.resolve('test/interop/sdk/once.py'), input])
     const result = `{'for': 'task-${id}'}`
@@ -160,6 +169,8 @@ t.test('ackbox_receiver.py takes the message of a queue once', { skip: without('
         '503',
         '500',
         'RuntimeError',
+        'NotTaken it was sent more than max_age_s ago',
+        'order.paid v i+p 3 2 {"points":7} 7 True',
         'OSError',
         `True ${result}`,
         `False ${result}`,

@@ -11,6 +11,7 @@ import re
 import threading
 import time
 import urllib.error
+import urllib.parse
 import urllib.request
 import uuid
 from datetime import datetime, timedelta, timezone
@@ -70,19 +71,46 @@ class NotTaken(Exception):
     """Raised by `once` before any statement: not from Ackbox, or so old that its row may be pruned."""
 
 
+class Task:
+    """
+    What the work gets. Only the id, the time and the body are signed. `round`: 1, and one more after each redelivery by an operator. `text`: the
+    body as it was sent; `body` is its JSON.
+    """
+
+    def __init__(self, headers, body):
+        self.headers = headers
+        self.webhook_id = headers["webhook-id"]
+        self.task_no = headers.get("ackbox-task-no") or ""
+        self.message_code = headers.get("ackbox-message-code") or ""
+        self.scene_type = urllib.parse.unquote(headers.get("ackbox-scene-type") or "")
+        self.attempt = number(headers.get("ackbox-attempt"))
+        self.round = number(headers.get("ackbox-round"))
+        self.text = body.decode()
+
+    @property
+    def body(self):
+        return json.loads(self.text)
+
+
+def number(text):
+    return int(text) if re.fullmatch("[0-9]{1,9}", text or "") else 1
+
+
 class Receiver:
     """
     `connect()` gives a connection without autocommit, and `release(connection)` takes it back; by default it is closed. With a pool these are
-    its two methods: `Receiver(pool.getconn, …, release=pool.putconn)`. `secrets` are two during a rotation.
+    its two methods: `Receiver(pool.getconn, …, release=pool.putconn)`. `secrets` are two during a rotation. `max_age_s`: the greatest age of a
+    message that `once` takes, by its signed time. Its row is kept for as long. So nobody who may write to the queue can make it count again.
     """
 
-    def __init__(self, connect, dialect, consumer, secrets, ackbox_url, deadline_s=8, release=lambda connection: connection.close()):
+    def __init__(self, connect, dialect, consumer, secrets, ackbox_url, deadline_s=8, release=lambda connection: connection.close(), max_age_s=None):
         self.connect, self.release, self.dialect, self.consumer = connect, release, dialect, consumer
         self.keys = [key_of(secret) for secret in secrets]
         if not self.keys:
             raise ValueError("a secret is needed: `npx ackbox key secret DOWNSTREAM` prints it")
         self.callback_url = ackbox_url.rstrip("/") + "/callback"
         self.deadline_s = deadline_s
+        self.max_age_s = max_age_s
 
     @contextlib.contextmanager
     def _connection(self):
@@ -122,6 +150,8 @@ class Receiver:
             raise NotTaken("its signature is not Ackbox's")
         if asked_about(headers) is not None:
             raise NotTaken("it is a probe and no delivery: only `answer` takes it")
+        if self.max_age_s is not None and time.time() > int(headers["webhook-timestamp"]) + self.max_age_s:
+            raise NotTaken("it was sent more than max_age_s ago")
         # `prune` waits for a day, by the clock of the database: the two clocks may differ by half a day.
         if datetime.now(timezone.utc) > self._forget_at(headers) + timedelta(hours=12):
             raise NotTaken("it is too old: whether it was handled may be forgotten")
@@ -135,7 +165,7 @@ class Receiver:
         first = self._insert(cursor, key, headers, mark)
         if first:
             try:
-                result = work(cursor, json.loads(body))
+                result = work(cursor, Task(headers, body))
                 # In MySQL a deadlock ends the transaction: a work that swallows the error continues in another transaction unnoticed.
                 if not self._has_mark(cursor, key, mark):
                     raise RuntimeError("the database has ended this transaction while the work went on: its error must end the work")
@@ -257,6 +287,9 @@ class Receiver:
 
     def _forget_after(self, headers):
         at = self._forget_at(headers)
+        if self.max_age_s is not None:
+            # The header is not signed: it must not end the row of a message that would still be taken.
+            at = max(at, datetime.fromtimestamp(int(headers["webhook-timestamp"]) + self.max_age_s, timezone.utc))
         return at if self.dialect == "postgres" else at.replace(tzinfo=None)
 
     def _forget_at(self, headers):

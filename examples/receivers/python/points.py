@@ -28,7 +28,8 @@ def connect():
     return pymysql.connect(host=at.hostname, port=at.port, user=at.username, password=at.password or "", database=at.path[1:], read_timeout=60)
 
 
-def grant(cursor, body):
+def grant(cursor, task):
+    body = task.body
     if body.get("closed"):
         raise Refuse("the account is closed")
     if body.get("later"):

@@ -39,6 +39,7 @@ public class Once {
     try (Connection connection = DriverManager.getConnection(args[0])) {
       take(points, connection, headers, args[2]);
       connection.setAutoCommit(false);
+      told(points, connection, headers, args[2]);
       // As the server does at a deadlock, whose error this work ignores.
       take(points, connection, headers, args[2], (own, delivery) -> {
         try (Statement statement = own.createStatement()) {
@@ -64,6 +65,18 @@ public class Once {
       raced(connection, args);
       unchanged(connection);
     }
+  }
+
+  /** What the work gets; and a message that was sent too long ago. */
+  static void told(Receiver points, Connection connection, Map<String, String> headers, String body) throws Exception {
+    points.once(connection, headers::get, body.getBytes(StandardCharsets.UTF_8), (own, one) -> {
+      System.out.println(String.join(" ", one.messageCode(), one.sceneType(), "" + one.attempt(), "" + one.round(), one.body(), one.headers().get("ackbox-attempt")));
+      return null;
+    });
+    connection.rollback();
+    points.maxAge(Duration.ofSeconds(-1));
+    take(points, connection, headers, body);
+    points.maxAge(Duration.ofMinutes(5));
   }
 
   /** Old rows are removed, although another transaction is still open. */

@@ -34,12 +34,16 @@ def connect(autocommit=False):
 points = Receiver(connect, DIALECT, "points", [given["secret"]], "http://127.0.0.1:1")
 
 
-def grant(cursor, body):
+def grant(cursor, task):
     cursor.execute("update points set granted = granted + 7 where id = 1")
-    return {"for": headers["ackbox-task-no"]}
+    return {"for": task.task_no}
 
 
-def fail(cursor, body):
+def tell(cursor, task):
+    print(task.message_code, task.scene_type, task.attempt, task.round, task.text, task.body["points"], task.webhook_id == headers["webhook-id"])
+
+
+def fail(cursor, task):
     raise OSError("the warehouse is away")
 
 
@@ -66,15 +70,15 @@ class SlowToClose:
         self.connection.close()
 
 
-def ended(cursor, body):
+def ended(cursor, task):
     cursor.execute("rollback")  # as the server does at a deadlock, whose error this work ignores
 
 
-def deadlocked(cursor, body):
+def deadlocked(cursor, task):
     raise ValueError("as a library wraps it") from RuntimeError(1213, "Deadlock found")
 
 
-def changed(cursor, body):
+def changed(cursor, task):
     raise RuntimeError(1020, "Record has changed since last read in table 'points'")
 
 
@@ -84,6 +88,13 @@ for work, opening, deadline_s in (ended, connect, 60), (deadlocked, connect, 60)
 
 take(connect(autocommit=True), grant)
 connection = connect()
+young = Receiver(connect, DIALECT, "young", [given["secret"]], "http://127.0.0.1:1", max_age_s=-1)
+try:
+    young.once(connection.cursor(), headers, body, grant)
+except Exception as error:
+    print(type(error).__name__, error)
+Receiver(connect, DIALECT, "told", [given["secret"]], "http://127.0.0.1:1", max_age_s=60).once(connection.cursor(), headers, body, tell, lambda: False)
+connection.rollback()
 take(connection, fail)
 take(connection, grant)
 take(connection, grant)

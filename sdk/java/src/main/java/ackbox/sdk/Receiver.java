@@ -1,5 +1,6 @@
 package ackbox.sdk;
 
+import java.net.URLDecoder;
 import java.nio.charset.StandardCharsets;
 import java.sql.Connection;
 import java.sql.PreparedStatement;
@@ -32,16 +33,49 @@ public final class Receiver {
   private static final String UNFINISHED = "\"unfinished %s\"";
   /** The headers of a delivery that are asked for after its signature was checked. */
   private static final List<String> READ =
-      List.of("webhook-id", "ackbox-task-no", "ackbox-message-code", "ackbox-forget-after", "ackbox-callback-token");
+      List.of(
+          "webhook-id", "webhook-timestamp", "ackbox-task-no", "ackbox-message-code", "ackbox-scene-type", "ackbox-attempt", "ackbox-round",
+          "ackbox-sequence", "ackbox-out-of-order", "ackbox-forget-after", "ackbox-callback-token", "traceparent");
   private final Connect connect;
   private final String consumer;
   private final Signature signature;
   private final Duration deadline;
   private final Receipts receipts;
+  /** null: any. */
+  private volatile Duration maxAge;
   private final ExecutorService workers = Executors.newCachedThreadPool(Receiver::daemon);
 
-  /** What was delivered. Only the id and the body are signed. */
-  public record Delivery(String webhookId, String taskNo, String messageCode, String body) {}
+  /**
+   * What was delivered. Only the id, the time and the body are signed. {@code round}: 1, and one more after each redelivery by an operator. {@code
+   * headers}: those of Ackbox, by their names in lower case.
+   */
+  public record Delivery(
+      String webhookId, String taskNo, String messageCode, String sceneType, int attempt, int round, String body, Map<String, String> headers) {
+    public Delivery(String webhookId, String taskNo, String messageCode, String body) {
+      this(webhookId, taskNo, messageCode, "", 1, 1, body, Map.of());
+    }
+
+    static Delivery of(Function<String, String> header, byte[] body) {
+      Map<String, String> headers = new HashMap<>();
+      for (String name : READ) if (header.apply(name) != null) headers.put(name, header.apply(name));
+      return new Delivery(
+          headers.get("webhook-id"), headers.get("ackbox-task-no"), headers.get("ackbox-message-code"), decoded(headers.getOrDefault("ackbox-scene-type", "")),
+          number(headers.get("ackbox-attempt")), number(headers.get("ackbox-round")), new String(body, StandardCharsets.UTF_8), Map.copyOf(headers));
+    }
+
+    /** Headers are not signed: a text that is not percent-encoded stays as it is. */
+    private static String decoded(String text) {
+      try {
+        return URLDecoder.decode(text.replace("+", "%2B"), StandardCharsets.UTF_8);
+      } catch (IllegalArgumentException wrong) {
+        return text;
+      }
+    }
+
+    private static int number(String text) {
+      return text != null && text.matches("[0-9]{1,9}") ? Integer.parseInt(text) : 1;
+    }
+  }
 
   /** Runs in the transaction and gives its result as JSON, or null. What it throws rolls back. */
   public interface Work {
@@ -94,6 +128,15 @@ public final class Receiver {
     this.receipts = new Receipts(connect, consumer, ackbox);
   }
 
+  /**
+   * The greatest age of a message that {@link #once} takes, by its signed time. Without it a message may be of any age, because a queue may deliver
+   * late. The record of a message is kept for as long. So nobody who may write to the queue can make an old message count again.
+   */
+  public Receiver maxAge(Duration maxAge) {
+    this.maxAge = maxAge;
+    return this;
+  }
+
   /** Start one, in every process that writes receipts: {@code new Thread(points.receipts()).start()}. */
   public Receipts receipts() {
     return receipts;
@@ -108,8 +151,9 @@ public final class Receiver {
     Sql.insistOnTransaction(connection);
     if (!signature.isSigned(header, body)) throw new NotTaken("its signature is not Ackbox's");
     if (Probe.about(header) != null) throw new NotTaken("it is a probe and no delivery: only answer() takes it");
+    if (maxAge != null && Instant.now().isAfter(sentAt(header).plus(maxAge))) throw new NotTaken("it was sent longer ago than " + maxAge);
     // `prune` waits for a day, by the clock of the database: the two clocks may differ by half a day.
-    if (Instant.now().isAfter(forgetAfter(header).plus(Duration.ofHours(12)))) throw new NotTaken("it is too old: whether it was handled may be forgotten");
+    if (Instant.now().isAfter(toldForgetAfter(header).plus(Duration.ofHours(12)))) throw new NotTaken("it is too old: whether it was handled may be forgotten");
     return once(connection, header, body, work, () -> true);
   }
 
@@ -202,9 +246,8 @@ public final class Receiver {
     boolean first = insert(connection, isPostgres, id, header, mark);
     String result;
     if (first) {
-      String text = new String(body, StandardCharsets.UTF_8);
       try {
-        result = work.handle(connection, new Delivery(id, header.apply("ackbox-task-no"), header.apply("ackbox-message-code"), text));
+        result = work.handle(connection, Delivery.of(header, body));
         if (!hasMark(connection, id, mark))
           throw new IllegalStateException("the database has ended this transaction while the work went on: its error must end the work");
       } catch (Throwable error) {
@@ -277,7 +320,19 @@ public final class Receiver {
     return isPostgres ? "cast(? as timestamptz)" : "?";
   }
 
-  private static Instant forgetAfter(Function<String, String> header) {
+  /** The header is not signed: it must not end the record of a message that would still be taken. */
+  private Instant forgetAfter(Function<String, String> header) {
+    Instant told = toldForgetAfter(header);
+    if (maxAge == null) return told;
+    Instant least = sentAt(header).plus(maxAge);
+    return told.isBefore(least) ? least : told;
+  }
+
+  private static Instant sentAt(Function<String, String> header) {
+    return Instant.ofEpochSecond(Long.parseLong(header.apply("webhook-timestamp")));
+  }
+
+  private static Instant toldForgetAfter(Function<String, String> header) {
     Instant given = Ackbox.timeOf(header.apply("ackbox-forget-after"));
     return given == null ? Instant.now().plus(Duration.ofDays(30)) : given;
   }
