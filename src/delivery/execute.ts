@@ -158,7 +158,7 @@ async function makeAttempt(
   limiter: SlotLimiter,
   pending: Outcomes
 ): Promise<void> {
-  const startedAt = new Date()
+  const startedAt = timeAfter(leased.delivery.task.createdAt, deps.cluster.now())
   const began = performance.now()
   let own: LeasedDelivery | undefined
   let ended: AttemptEnd | Move | undefined
@@ -179,6 +179,9 @@ async function makeAttempt(
   failpoint('execute.after_answer')
   await conclude(deps, { delivery, downstream, outcome: redactEnd(ended) }, { startedAt, began }, pending)
 }
+
+/** What this process knows of the database's time is some ms old: nothing starts before its task was accepted. */
+const timeAfter = (accepted: Date, now: Date): Date => (now < accepted ? accepted : now)
 
 interface Ended {
   delivery: LoadedDelivery
@@ -208,7 +211,8 @@ function conclude(
     !isLeftToOthers && isFirstTry(delivery, effectiveRetryTimes(delivery.task.retryTimes, downstream.policy))
   const decision = isLeftToOthers ? uncounted : decisionOf(deps, ended)
   if (isLeftToOthers) row.alarm = null
-  else deps.traced?.(delivery, outcome, decision.move, startedAt)
+  // Spans of all programs have the times of their hosts.
+  else deps.traced?.(delivery, outcome, decision.move, new Date(Date.now() - ms))
   if (isFirst && outcome.kind !== 'probed')
     deps.metrics.firstAttempt(delivery.task.messageCode, downstream.name, outcome.kind)
   return pending.write({ delivery, downstream, outcome, decision, isFirstTry: isFirst, row, ms })

@@ -313,3 +313,26 @@ t.test('a `when` that returns no boolean is logged, and its downstream gets the 
     }))
   )
 })
+
+t.test(
+  'an attempt starts by the clock of the database, as its task was accepted, whatever this host says',
+  async t => {
+    const { post, quiet, delivery, read } = await setup(t)
+    const real = globalThis.Date
+    t.teardown(() => (globalThis.Date = real))
+    globalThis.Date = class extends real {
+      constructor(time: string | number | Date = real.now() + 7_200_000) {
+        super(time)
+      }
+    } as DateConstructor
+    const taskNo = await post()
+    await quiet()
+    globalThis.Date = real
+    const [{ startedAt } = { startedAt: '' }] = (await delivery(taskNo)).attempts ?? []
+    const { createdAt } = await read(taskNo)
+    t.ok(
+      startedAt >= createdAt && Date.parse(startedAt) - Date.parse(createdAt) < 600_000,
+      `${createdAt} ${startedAt}`
+    )
+  }
+)
