@@ -4,6 +4,8 @@ import t from 'tap'
 import { failedTasks, signIn } from '../support/dashboard.ts'
 import { until } from '../support/until.ts'
 
+t.setTimeout(2_400_000)
+
 t.test('what the pages say is what is so now', async t => {
   const on = await failedTasks(t, 1)
   if (!on) return

@@ -56,11 +56,11 @@ export const zhTask: typeof enTask = {
     sentComputed: '已发送的请求（由任务重新算出）',
     sentHeaders: '请求头',
     sentNow: '现在会发送什么',
-    sentUnknown: '无法得知',
+    sentUnknown: '无法确定',
     sentWhy: {
       handler_changed: '处理器此后有改动',
       no_handler: '现在没有处理器发往这个下游',
-      request_failed: '处理器的 request 现在出错'
+      request_failed: '处理器的 request 现在会出错'
     },
     bodyBytes: '字节数',
     handlerVersion: '处理器版本',
