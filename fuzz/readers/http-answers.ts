@@ -1,19 +1,13 @@
 // The answers of downstreams over HTTP: undici's parser, and our handling of its result.
 import { conversationReader } from '../conversation.ts'
 import type { Script } from '../hostile-server.ts'
+import { answer, formsOf, head, httpFloods } from '../http-scripts.ts'
 import { judgeOutcomes, type TransportOptions } from '../subjects/transport.ts'
 
-const head = (status: string, ...headers: string[]): string =>
-  `HTTP/1.1 ${[status, ...headers].join('\r\n')}\r\n\r\n`
-const answer = (...texts: string[]): Script => ({ answers: [texts.join('')], end: 'again' })
 const options: TransportOptions = { name: 'http', url: 'http://127.0.0.1:{port}/hook', request: {} }
 
 const valid: Script[] = [
-  answer(head('200 OK', 'content-length: 4', 'content-type: text/plain'), 'fine'),
-  answer(
-    head('200 OK', 'transfer-encoding: chunked', 'trailer: x-sum'),
-    '4;a=b\r\nfine\r\n0\r\nx-sum: 1\r\n\r\n'
-  ),
+  ...formsOf('fine'),
   answer(
     head('103 Early Hints', 'link: </x>'),
     head('200 OK', 'content-length: 2', 'ackbox-result: HANDLED'),
@@ -27,8 +21,7 @@ const valid: Script[] = [
       'content-length: 0'
     )
   ),
-  answer(head('204 No Content', 'keep-alive: timeout=5', 'connection: keep-alive')),
-  { answers: [`${head('200 OK', 'connection: close')}fine`], end: 'close' }
+  answer(head('204 No Content', 'keep-alive: timeout=5', 'connection: keep-alive', 'content-length: 5'))
 ]
 
 export const reader = conversationReader({
@@ -36,13 +29,6 @@ export const reader = conversationReader({
   module: new URL('../subjects/transport.js', import.meta.url),
   options,
   valid,
-  floods: [
-    head('200 OK', 'content-length: 4') + 'fine',
-    head('103 Early Hints', 'link: </x>'),
-    head('100 Continue'),
-    'x-more: of them\r\n',
-    '1;x\r\ny\r\n',
-    'ffff\r\n'
-  ],
+  floods: httpFloods,
   judge: judgeOutcomes
 })

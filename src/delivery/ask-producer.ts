@@ -11,7 +11,7 @@ import { reasonOf } from '../runtime/errors.ts'
 import { textOf } from '../runtime/text-of.ts'
 
 interface AskProducerDeps {
-  handlers: ReadonlyMap<string, LoadedHandler>
+  handlers: ReadonlyMap<string, Pick<LoadedHandler, 'checkBack' | 'dtm'>>
   transport: Transport<HttpRequest>
   secret: string
   secretPrevious: string | undefined
@@ -24,7 +24,7 @@ interface AskProducerDeps {
 }
 
 /** The answer of the producer. `reason`: why there is none. */
-interface ProducerAnswer {
+export interface ProducerAnswer {
   answer: CheckAnswer
   reason: string | null
 }

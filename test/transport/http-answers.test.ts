@@ -2,6 +2,7 @@
 import { brotliCompressSync, deflateRawSync, deflateSync, gzipSync } from 'node:zlib'
 import t from 'tap'
 import type { Outcome } from '../../src/domain/types.ts'
+import { monitor } from '../../fuzz/monitor.ts'
 import { guard } from '../../src/transport/egress/guard.ts'
 import { httpTransport } from '../../src/transport/http/http.ts'
 import type { Accepted } from '../../src/transport/types.ts'
@@ -322,6 +323,23 @@ const rows: Row[] = [
     expected: { ...delivered, handled: undefined }
   },
   {
+    what: 'sizes of chunks that are filled up with spaces',
+    sent: head('200 OK', 'transfer-encoding: chunked ') + `a   \r\n${good}\r\n0   \r\n\r\n`,
+    expected: delivered
+  },
+  {
+    what: 'a space behind a length',
+    sent: head('200 OK', 'content-length: 10 ') + good,
+    expected: delivered
+  },
+  // The parser takes no tab there. Nobody is known to send one.
+  {
+    what: 'a tab behind a length',
+    sent: head('200 OK', 'content-length: 10\t') + good,
+    expected: failed(/^protocol: /),
+    lasts: false
+  },
+  {
     what: 'leading zeros of a length',
     sent: head('200 OK', 'content-length: 0010') + good,
     expected: delivered
@@ -421,4 +439,27 @@ t.test('no coding is asked for, unless the handler asks', async t => {
     server.received.map(({ headers }) => headers['accept-encoding']),
     ['identity', 'gzip']
   )
+})
+
+t.test('a bomb costs neither memory nor turns of the event loop', async t => {
+  const bombs = [
+    coded('br', brotli(bomb)),
+    coded('gzip', gzipSync(bomb)),
+    coded('gzip, br', brotli(gzipSync(bomb)))
+  ]
+  const server = await rawServer(t, (socket, _request, nth) => socket.write(bombs[nth % bombs.length] ?? ''))
+  const http = httpTransport({ guard: open })
+  t.teardown(() => http.close())
+  t.match(await http.send({ url: server.url }, sendContext(), accepted), failed('answer_too_long'))
+  const watch = monitor()
+  const before = process.memoryUsage().rss
+  let peak = before
+  const look = setInterval(() => (peak = Math.max(peak, process.memoryUsage().rss)), 10)
+  const sends = Array.from({ length: 40 }, () => http.send({ url: server.url }, sendContext(), accepted))
+  // Those that wait for the others go on without their bodies.
+  for (const outcome of await Promise.all(sends)) t.match(outcome, failed(/^(?:answer_too_long|timeout)$/))
+  clearInterval(look)
+  t.ok(peak - before < 128e6, `${peak - before} bytes`)
+  const blockMs = watch.longestBlockMs()
+  t.ok(blockMs < 100, `${blockMs} ms of CPU time`)
 })

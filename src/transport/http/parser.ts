@@ -3,7 +3,10 @@ import type { Socket } from 'node:net'
 /** The parts of undici's parser that are used here. They have no public name; package.json fixes the version. */
 interface Parser {
   ptr: number
-  llhttp: { llhttp_set_lenient_headers(ptr: number, isLenient: 0 | 1): void }
+  llhttp: Record<
+    'llhttp_set_lenient_headers' | 'llhttp_set_lenient_spaces_after_chunk_size',
+    (ptr: number, isLenient: 0 | 1) => void
+  >
   contentLength: string
   onHeadersComplete(status: number, isUpgrade: boolean, shouldKeepAlive: boolean): number
 }
@@ -16,6 +19,7 @@ const noBody = 1
  *
  * - 100 without an `Expect` of ours. It is passed over, like each 1xx (RFC 9110, section 15.2).
  * - A header line that is continued on the next line (RFC 9112, section 5.2). `cleaned` refuses what this lets through besides.
+ * - A size of a chunk that is filled up with spaces, as old servers do.
  * - 204 and 304 with the length of a body. They have none (RFC 9112, section 6.3).
  *
  * The socket must have its parser: undici makes it in the callback of `connect`.
@@ -25,6 +29,7 @@ export function tolerate(socket: Socket): void {
   if (!parser) return
   const complete = parser.onHeadersComplete.bind(parser)
   parser.llhttp.llhttp_set_lenient_headers(parser.ptr, 1)
+  parser.llhttp.llhttp_set_lenient_spaces_after_chunk_size(parser.ptr, 1)
   parser.onHeadersComplete = (status, isUpgrade, shouldKeepAlive) => {
     if (status !== 204 && status !== 304)
       return complete(status === 100 ? 102 : status, isUpgrade, shouldKeepAlive)
