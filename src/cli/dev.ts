@@ -3,7 +3,8 @@ import { spawn, type ChildProcess } from 'node:child_process'
 import { statSync, watch, type FSWatcher } from 'node:fs'
 import { basename, join, resolve } from 'node:path'
 import { parseEnv } from 'node:util'
-import { readArguments, UsageError } from './arguments.ts'
+import { typeErrors } from './handlers/type-errors.ts'
+import { counted, readArguments, UsageError } from './arguments.ts'
 import { environment } from '../service/config.ts'
 import { messageOf } from '../runtime/errors.ts'
 import { commandLine } from '../runtime/package.ts'
@@ -61,9 +62,13 @@ export async function run(args: string[]): Promise<void> {
       stdio: 'inherit',
       env: { ...before, HANDLERS_DIR: folder, npm_lifecycle_event: 'ackbox dev' }
     })
+    const checking = new AbortController()
+    void printTypeErrors(folder, checking.signal)
     const exited = new Promise<number | null>(done => child?.once('exit', done))
     const first = await Promise.race([changed, exited.then(code => ({ code }))])
+    void changed.then(() => checking.abort())
     if (stop.signal.aborted) {
+      checking.abort()
       process.exitCode = (await exited) ?? 1
       return
     }
@@ -78,6 +83,23 @@ export async function run(args: string[]): Promise<void> {
     child.kill('SIGTERM')
     await exited
   }
+}
+
+let isToldUnchecked = false
+/** Beside the service, which does not wait for it. A change of a handler ends the check. */
+async function printTypeErrors(folder: string, signal: AbortSignal): Promise<void> {
+  const { errors, lines } = await typeErrors(folder, signal)
+  if (signal.aborted || lines.length === 0) return
+  if (errors === 0) {
+    if (!isToldUnchecked) console.error(`ackbox: ${lines.join('\n')}`)
+    isToldUnchecked = true
+    return
+  }
+  console.error(
+    [`ackbox: ${counted(errors, 'type error')} in the handlers:`, ...lines.map(line => `  ${line}`)].join(
+      '\n'
+    )
+  )
 }
 
 /** `given`: HANDLERS_DIR of the environment, which comes before that of .env. */

@@ -10,10 +10,13 @@ import { commandLine } from '../runtime/package.ts'
 import { egress, refusedBy } from '../service/egress.ts'
 import { counted, readArguments, UsageError } from './arguments.ts'
 import { backoffText, dryRun } from './handlers/dry-run.ts'
+import { typeErrors } from './handlers/type-errors.ts'
+import { builtInHandlers } from '../handler/files.ts'
+import { resolve } from 'node:path'
 import { demoUrl, missingFor, readHandlers } from './read-handlers.ts'
 
 const dryRunLine = commandLine("handlers --dry-run <messageCode> '<messageBody>'")
-export const help = `${commandLine('handlers').padEnd(dryRunLine.length)}  lists and checks the handlers
+export const help = `${commandLine('handlers').padEnd(dryRunLine.length)}  lists and checks the handlers, and their types if the project has TypeScript
 ${dryRunLine}  shows the request to each downstream, without sending it or calling beforeSend
 
   --scene TEXT   the sceneType of the dry run (default empty)
@@ -41,9 +44,11 @@ export async function run(args: string[]): Promise<void> {
   const registry = await readHandlers(config)
   if (!values['dry-run']) {
     const missing = await missingFor(registry, config)
-    list(registry, missing.length)
-    for (const one of missing) console.error(one)
-    if (missing.length > 0) process.exitCode = 1
+    const types = await typeErrors(resolve(config.handlersDir ?? builtInHandlers))
+    const errors = missing.length + types.errors
+    list(registry, errors)
+    for (const one of [...missing, ...types.lines]) console.error(one)
+    if (errors > 0) process.exitCode = 1
     return
   }
   const refusal = refusedBy(egress({ config, databaseUrl: config.databaseUrl }))

@@ -191,7 +191,7 @@ function typeOf(folder: string, there: Description | undefined): string | undefi
 /** Writes the project's package.json. Existing entries stay. */
 function describe(folder: string, there: Description | undefined, type: string | undefined): void {
   const path = join(folder, 'package.json')
-  const { allowScripts = {} } = JSON.parse(
+  const { allowScripts = {}, devDependencies: ours = {} } = JSON.parse(
     readFileSync(join(packageRoot, 'package.json'), 'utf8')
   ) as Description
   const described = {
@@ -206,6 +206,11 @@ function describe(folder: string, there: Description | undefined, type: string |
     dependencies: {
       ...(there?.devDependencies?.['ackbox'] ? {} : { ackbox: ownSpec() }),
       ...there?.dependencies
+    },
+    // It checks the types of the handlers: `ackbox handlers` and `ackbox dev` print their errors.
+    devDependencies: {
+      ...(there?.dependencies?.['typescript'] ? {} : { typescript: ours['typescript'] }),
+      ...there?.devDependencies
     },
     // npm runs only allowed scripts of packages. These scripts unpack the embedded PostgreSQL.
     allowScripts: {

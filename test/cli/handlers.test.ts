@@ -53,6 +53,53 @@ t.test('a wrong folder ends it with 1 and all that is wrong', async t => {
   t.notMatch(err, /\n {4}at /, 'no stack: nobody has to read our code')
 })
 
+const typed = (request: string) => `import { defineHandler, z } from 'ackbox/handler'
+export default defineHandler({
+  messageCode: 'points.earned',
+  body: z.object({ cents: z.int() }),
+  downstreams: {
+    points: { transport: 'http', request: ({ body, raw }) => ({ url: 'https://points.example/', body: ${request} }) }
+  }
+})
+`
+const tsconfig = JSON.stringify({
+  compilerOptions: {
+    target: 'es2023',
+    module: 'nodenext',
+    strict: true,
+    noEmit: true,
+    skipLibCheck: true,
+    types: []
+  },
+  include: ['handlers', 'elsewhere']
+})
+
+t.test('a wrong member of the body is found before a task brings it: the types are checked', async t => {
+  const dir = t.testdir({
+    'tsconfig.json': tsconfig,
+    handlers: { 'points.ts': typed('JSON.stringify({ points: body.cent / 100 })') },
+    elsewhere: { 'broken.ts': 'export const n: number = "text"' }
+  })
+  const env = { HANDLERS_DIR: join(dir, 'handlers') }
+  const { code, out, err } = await handlers([], env)
+  t.equal(code, 1)
+  t.match(err, /handlers\/points\.ts:6:\d+ TS\d+: Property 'cent' does not exist on type/)
+  t.notMatch(err, 'broken.ts', 'only what is wrong in the handlers')
+  t.match(out, /1 handler, 1 downstream, 1 error/)
+  writeFileSync(join(dir, 'handlers/points.ts'), typed('JSON.stringify({ points: body.cents / 100 })'))
+  t.match(await handlers([], env), { code: 0, err: '' })
+})
+
+t.test('without TypeScript it says in one line that no types are checked', async t => {
+  const dir = mkdtempSync(join(tmpdir(), 'handlers-'))
+  t.teardown(() => rmSync(dir, { recursive: true }))
+  writeFileSync(join(dir, 'points.ts'), typed('raw'))
+  t.match(await handlers([], { HANDLERS_DIR: dir }), {
+    code: 0,
+    err: /^The types of the handlers are not checked: .*typescript.*\n$/
+  })
+})
+
 t.test('a broker that a start would miss is an error', async t => {
   const dir = t.testdir({
     'paid.mjs': `import { defineHandler, z } from 'ackbox/handler'
