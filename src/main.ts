@@ -87,7 +87,9 @@ async function main(): Promise<void> {
     handlers: () => running.handlers,
     count: messageCode => running.service?.metrics.hookRejected(messageCode)
   })
-  const registry = await readHandlers(config, receiver?.url)
+  const registry = await readHandlers(config, receiver?.url, member =>
+    log.warn(member, 'hook.undefined_member')
+  )
   running.handlers = registry.handlers
   const demoKey = config.demoKey ? await keepDemoKey(databaseUrl, config.dataDir) : undefined
   // Without AUTH no key counts, and the next start with AUTH decides.

@@ -10,6 +10,7 @@ import { messageOf } from '../runtime/errors.ts'
 import { commandLine } from '../runtime/package.ts'
 import { onStop } from '../runtime/stop.ts'
 import { readTextFile } from '../runtime/text-file.ts'
+import { devEvent } from './read-handlers.ts'
 
 export const help = `${commandLine('dev')}    runs the service, and restarts it when a handler or .env changes
 
@@ -60,7 +61,7 @@ export async function run(args: string[]): Promise<void> {
     // The child reads .env again: values that this process read from it must not override new ones.
     child = spawn(process.execPath, [...process.execArgv, program, 'start'], {
       stdio: 'inherit',
-      env: { ...before, HANDLERS_DIR: folder, npm_lifecycle_event: 'ackbox dev' }
+      env: { ...before, HANDLERS_DIR: folder, npm_lifecycle_event: devEvent }
     })
     const checking = new AbortController()
     void printTypeErrors(folder, checking.signal)

@@ -9,6 +9,7 @@ import type { TaskRequest } from './accept.ts'
 import { isWanted } from './fan-out.ts'
 import { checkedByHandler, type HandlerRefusal } from './handler-refusal.ts'
 import { messageOf, reasonOf } from '../runtime/errors.ts'
+import { dryRunId } from '../handler/checked-request.ts'
 
 export interface DryRunDeps {
   handlers: ReadonlyMap<string, LoadedHandler>
@@ -88,7 +89,7 @@ export function shownError(err: unknown, secrets: readonly string[]): string {
 
 /** `beforeSend` is not called, because it may have effects. */
 async function requestOf(to: LoadedDownstream, task: Task, body: unknown): Promise<object> {
-  const about = { task, body, raw: task.messageBody, attempt: 1, deliveryId: 'dry-run' }
+  const about = { task, body, raw: task.messageBody, attempt: 1, deliveryId: dryRunId }
   return await withTimeout(Promise.resolve(to.request(about)), mostMs, () => {
     throw new Error(`request took longer than ${mostMs / 1_000} s`)
   })

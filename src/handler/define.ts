@@ -43,16 +43,21 @@ export function durationText(ms: number): string {
   return `${ms / size}${unit}`
 }
 
+/** A body may also be an object or an array: Ackbox writes it as JSON, and NaN or a lost member in it is an error. */
+type WithJson<Request, Name extends keyof Request> = Omit<Request, Name> & {
+  [Member in Name]?: Request[Name] | object
+}
+
 /** The result of `request` for each transport. A new transport adds one line. */
 export interface Requests {
-  http: HttpRequest
+  http: WithJson<HttpRequest, 'body'>
   dubbo: DubboRequest
   dubbo2: Dubbo2Request
   custom: CustomRequest
-  rabbitmq: RabbitmqRequest
-  kafka: KafkaRequest
-  rocketmq: RocketmqRequest
-  nats: NatsRequest
+  rabbitmq: WithJson<RabbitmqRequest, 'body'>
+  kafka: WithJson<KafkaRequest, 'value'>
+  rocketmq: WithJson<RocketmqRequest, 'body'>
+  nats: WithJson<NatsRequest, 'payload'>
   'redis-stream': RedisStreamRequest
 }
 export type TransportName = keyof Requests
@@ -260,6 +265,11 @@ export interface HandlerDefinition<Schema extends z.ZodType, Ways extends Record
   messageCode: string
   /** The schema of messageBody. The POST of a wrong body is answered with 422. It also gives `body` its type in the hooks. */
   body: Schema
+  /**
+   * If true, a member that is undefined in a body that is given as a value fails the attempt. Otherwise it is left out, with a warning in the log.
+   * NaN, ±Infinity and undefined in an array always fail it.
+   */
+  strictBody?: boolean
   /** Name → destination. Names are global: handlers with the same downstream share its queue, limits and pause. */
   downstreams: { [Name in keyof Ways]: Downstream<Ways[Name], z.output<Schema>> }
   /** May change a receipt's HANDLED to RETRY or FAILED, and may set the task's `extend`. An exception means RETRY. */

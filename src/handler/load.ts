@@ -4,6 +4,7 @@ import { pathToFileURL } from 'node:url'
 import { messageOf } from '../runtime/errors.ts'
 import { commandLine } from '../runtime/package.ts'
 import { originsFrom } from '../transport/url.ts'
+import type { HandlerRules, UndefinedMember } from './checked-request.ts'
 import { checkHandler, type HandlerError } from './validate.ts'
 import type { LoadedHandler } from './loaded.ts'
 import { dtmHandlers, type DtmTargets } from './dtm.ts'
@@ -42,6 +43,10 @@ export interface LoadOptions {
   /** The source of `env`: process.env, with the demo's defaults as a fallback. */
   env: Readonly<Record<string, string | undefined>>
   transports: readonly string[]
+  /** An undefined member of a body fails the attempt, as if each handler had `strictBody`. */
+  strictBody?: boolean
+  /** Called once for each undefined member of a body that does not fail. */
+  onUndefined?: (member: UndefinedMember) => void
   /** The time limit for the import of one file, ms. */
   importMs?: number
   /** Set if DTM=on. Each target gets its own handler. */
@@ -69,6 +74,8 @@ export async function loadHandlers({
   env,
   transports,
   importMs = 30_000,
+  strictBody = false,
+  onUndefined = () => {},
   dtmTargets = new Map()
 }: LoadOptions): Promise<Registry> {
   const folder = resolve(dir ?? builtIn)
@@ -86,7 +93,9 @@ export async function loadHandlers({
     exported.push(...(await read(file, { env, importMs, helpers }, problems, targets)))
   }
   twice(exported, problems)
-  const loaded = exported.flatMap(each => checked(each, transports, problems))
+  const loaded = exported.flatMap(each =>
+    checked(each, transports, { strictBody, warn: onUndefined }, problems)
+  )
   addDtm(loaded, targets, dtmTargets, problems)
   const downstreams = sharedDownstreams(loaded, problems)
   if (problems.length > 0) {
@@ -197,11 +206,12 @@ async function read(
 function checked(
   { file, handler, version }: Exported,
   transports: readonly string[],
+  rules: HandlerRules,
   problems: HandlerProblem[]
 ): LoadedHandler[] {
   let checked: ReturnType<typeof checkHandler>
   try {
-    checked = checkHandler(handler, file, transports)
+    checked = checkHandler(handler, file, transports, rules)
   } catch (err) {
     const what = `its default export cannot be read: ${textOf(err)}`
     problems.push({ file, what, fix: 'export default defineHandler({ … })' })

@@ -3,7 +3,8 @@ import { defaultBackoff } from '../domain/retry-policy.ts'
 import type { Backoff } from '../domain/types.ts'
 import { durationMs, durationText } from './define.ts'
 import type { Limit, LoadedDownstream, LoadedHandler } from './loaded.ts'
-import { checkedRequest } from './checked-request.ts'
+import { checkedRequest, requestRules, type HandlerRules } from './checked-request.ts'
+import { show } from './show.ts'
 import { nearest } from '../runtime/nearest.ts'
 import { isSigningSecret } from '../transport/sign.ts'
 import { defined } from '../domain/optional-members.ts'
@@ -15,7 +16,7 @@ export interface HandlerError {
 }
 
 const fields = {
-  handler: ['messageCode', 'body', 'downstreams', 'onReceipt', 'checkBack'],
+  handler: ['messageCode', 'body', 'strictBody', 'downstreams', 'onReceipt', 'checkBack'],
   downstream:
     'transport request send when beforeSend afterSend probe reconcile accepted needCallback onFailed receiptTimeout retry limit secrets format'.split(
       ' '
@@ -36,7 +37,8 @@ const day = 86_400_000
 export function checkHandler(
   exported: unknown,
   file: string,
-  transports: readonly string[]
+  transports: readonly string[],
+  rules: HandlerRules = { strictBody: false, warn() {} }
 ): LoadedHandler | HandlerError[] {
   const errors: HandlerError[] = []
   const wrong = (what: string, fix: string): undefined => {
@@ -52,6 +54,9 @@ export function checkHandler(
   if (!isObject(body) || !('_zod' in body)) {
     wrong(`body is ${show(body)}, not a zod 4 schema`, "body: z.object({ … }), with z from 'ackbox/handler'")
   }
+  const strictBody = exported['strictBody'] ?? false
+  if (typeof strictBody !== 'boolean') wrong(`strictBody is ${show(strictBody)}`, 'write true or false')
+  const bodyRules = requestRules(rules, show(messageCode).slice(1, -1), strictBody === true)
   const own = hooks('', exported, ['onReceipt', 'checkBack'])
   const downstreams = destinations(exported['downstreams'])
   if (errors.length > 0) return errors
@@ -116,7 +121,9 @@ export function checkHandler(
     return {
       name,
       transport,
-      ...(isFunction(request) && transport ? { request: checkedRequest(transport, name, request) } : {}),
+      ...(isFunction(request) && transport
+        ? { request: checkedRequest(transport, name, request, bodyRules) }
+        : {}),
       ...hooks(`${at}.`, value, ['when', 'beforeSend', 'afterSend', 'accepted']),
       ...probe(at, value['probe'], transport, name),
       ...reconcile(`${at}.reconcile`, value['reconcile']),
@@ -153,7 +160,11 @@ export function checkHandler(
     if (typeof required !== 'boolean')
       wrong(`${at}.probe.required is ${show(required)}`, 'write true or false')
     return {
-      probe: { request: checkedRequest(transport ?? '', `${name}'s probe`, request), handled, required }
+      probe: {
+        request: checkedRequest(transport ?? '', `${name}'s probe`, request, bodyRules),
+        handled,
+        required
+      }
     }
   }
 
@@ -287,12 +298,3 @@ const isObject = (value: unknown): value is Record<string, unknown> =>
   typeof value === 'object' && value !== null
 const isFunction = (value: unknown): value is (...given: unknown[]) => unknown => typeof value === 'function'
 const listed = (names: readonly string[]): string => names.map(name => `'${name}'`).join(', ')
-
-function show(value: unknown): string {
-  if (value === undefined) return 'missing'
-  if (value === null) return 'null'
-  if (typeof value === 'string') return `'${value.slice(0, 60)}'`
-  if (typeof value === 'number' || typeof value === 'boolean') return String(value)
-  if (Array.isArray(value)) return 'a list'
-  return typeof value === 'object' ? 'an object' : `a ${typeof value}`
-}

@@ -5,6 +5,8 @@ export default defineHandler({
   messageCode: 'hello',
   // A POST with any other body is refused.
   body: z.object({ name: z.string().min(1) }),
+  // If `request` gives its body as an object, a member that is undefined fails the attempt.
+  strictBody: true,
   downstreams: {
     greeter: {
       transport: 'http',

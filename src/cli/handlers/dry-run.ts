@@ -1,4 +1,4 @@
-import { type Requests, durationText } from '../../handler/define.ts'
+import { durationText } from '../../handler/define.ts'
 import type { LoadedDownstream, LoadedHandler } from '../../handler/loaded.ts'
 import type { Registry } from '../../handler/load.ts'
 import { dryTask } from '../../delivery/dry-run.ts'
@@ -12,6 +12,8 @@ import { refusalOf } from '../task-refusal.ts'
 import { messageOf } from '../../runtime/errors.ts'
 import { UsageError } from '../arguments.ts'
 import { unencoded } from './unencoded.ts'
+import { dryRunId } from '../../handler/checked-request.ts'
+import type { HttpRequest } from '../../transport/http/http.ts'
 
 export interface DryRunDeps {
   registry: Registry
@@ -113,12 +115,12 @@ async function wouldGet(
   } catch (err) {
     lines.push(`WARNING: \`when\` failed, so the task is sent: ${messageOf(err)}`)
   }
-  const request = await downstream.request({ task, body, raw, attempt: 1, deliveryId: 'dry-run' })
+  const request = await downstream.request({ task, body, raw, attempt: 1, deliveryId: dryRunId })
   // It may have effects: a reservation, or a request of its own.
   if (downstream.beforeSend) lines.push('beforeSend is not called: it may skip or postpone the attempt')
   const isHttp = downstream.transport === 'http'
   if (isHttp) {
-    const why = refused(String((request as Requests['http']).url))
+    const why = refused(String((request as HttpRequest).url))
     if (why !== undefined) throw new Error(why)
     const names = await unencoded(handler, downstream, task, raw)
     if (names.length > 0)
@@ -127,12 +129,12 @@ async function wouldGet(
       )
   }
   const shown = isHttp
-    ? httpLines(request as Requests['http'], task, raw, downstream.needCallback ?? false)
+    ? httpLines(request as HttpRequest, task, raw, downstream.needCallback ?? false)
     : otherLines(downstream.transport, request, task, raw)
   return [...lines, ...shown, ...after(downstream)]
 }
 
-function httpLines(request: Requests['http'], task: Task, raw: string, owesReceipt: boolean): string[] {
+function httpLines(request: HttpRequest, task: Task, raw: string, owesReceipt: boolean): string[] {
   const { body = raw } = request
   return [
     `${request.method ?? 'POST'} ${String(request.url)}`,

@@ -1,5 +1,6 @@
 import type { LoadedDownstream, LoadedHandler } from '../../handler/loaded.ts'
 import type { Task } from '../../domain/types.ts'
+import { dryRunId } from '../../handler/checked-request.ts'
 
 /** A value with these characters can change the path and the query. */
 const hostile = '/?#'
@@ -22,7 +23,7 @@ export async function unencoded(
       if (!read.success) continue
       const text = JSON.stringify(body)
       const about = { task: { ...task, messageBody: text }, body: read.data, raw: text }
-      const made = await request({ ...about, attempt: 1, deliveryId: 'dry-run' })
+      const made = await request({ ...about, attempt: 1, deliveryId: dryRunId })
       if ('url' in made && String(made.url).includes(hostile)) found.push(pointer)
     } catch {} // such an attempt would fail, and nothing would be sent
   }
