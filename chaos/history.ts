@@ -156,7 +156,7 @@ export interface AlarmMessage {
 
 /** A finding of the samples inside the database. Nothing else here bypasses the public API. */
 export interface InsideFinding {
-  invariant: 'I10' | 'I32'
+  invariant: 'I10' | 'I32' | 'move'
   taskNo: string
   detail: string
 }

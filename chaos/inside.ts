@@ -1,6 +1,8 @@
-// White box, beside the judge: once a second, two checks in the database itself that are not possible through the API.
+// White box, beside the judge: checks in the database itself that are not possible through the API. Two once a second, and at the end every
+// change of a delivery is replayed through the table of moves.
 import type postgres from 'postgres'
 import { isInfrastructure } from '../src/db/pool.ts'
+import { explainChange, recordChanges, type Change } from '../model/replay.ts'
 import type { InsideFinding } from './history.ts'
 import { leaseMs, longestBackoffMs, receiptTimeoutMs } from './terms.ts'
 
@@ -32,7 +34,9 @@ export async function lookInside(
     reported.add(invariant + task_no)
     findings.push({ invariant, taskNo: task_no, detail: `${downstream}: ${detail}` })
   }
+  let isRecording = false
   while (!stop.aborted) {
+    isRecording ||= await record(sql)
     const rows = await sample(sql)
     if (rows.length > 0) samples++
     for (const row of rows) {
@@ -44,7 +48,35 @@ export async function lookInside(
     }
     await new Promise(resolve => setTimeout(resolve, 1_000))
   }
+  await replay(sql, (row, detail) => report('move', row, detail))
   return samples
+}
+
+/** False while the server is away. */
+const record = (sql: postgres.Sql): Promise<boolean> =>
+  sql.unsafe(recordChanges).then(
+    () => true,
+    (err: unknown) => {
+      if (isInfrastructure(err)) return false
+      throw err
+    }
+  )
+
+const replayedAtOnce = 5_000
+
+/** What no move of the table explains, whichever process and version wrote it. */
+async function replay(sql: postgres.Sql, report: (row: Row, detail: string) => void): Promise<void> {
+  for (let from = '0'; ;) {
+    const changes = await sql<(Change & Row & { nth: string })[]>`
+      select c.nth::text, c.was, c."is", t.task_no, c."is" ->> 'downstream' as downstream
+      from delivery_change c join task t on t.id = (c."is" ->> 'task_id')::uuid
+      where c.nth > ${from}::bigint order by c.nth limit ${replayedAtOnce}`
+    for (const { was, is, ...row } of changes)
+      if (explainChange({ was, is }) === undefined)
+        report(row, `no move makes ${JSON.stringify(is)} of ${JSON.stringify(was)}`)
+    from = changes.at(-1)?.nth ?? from
+    if (changes.length < replayedAtOnce) return
+  }
 }
 
 /**

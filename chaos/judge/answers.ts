@@ -203,9 +203,11 @@ export function rollingPost({ history, hasWorked }: Evidence): Finding[] {
     )
 }
 
+const insideCharges = { I10: 'orphan', I32: 'attemptFell', move: 'unexplainedMove' } as const
+
 export function inside({ history }: Evidence): Finding[] {
   return history.inside.map(({ invariant, taskNo, detail }) => ({
-    charge: invariant === 'I10' ? 'orphan' : 'attemptFell',
+    charge: insideCharges[invariant],
     taskNo,
     detail
   }))

@@ -27,7 +27,8 @@ export const charges = {
   forged: 'a receipt with a wrong token was not answered 401',
   rollingPost: 'a POST failed during a rolling restart',
   orphan: 'inside the database: SENDING without a clock, or with one too far away (I10)',
-  attemptFell: 'inside the database: an attempt number fell (I32)'
+  attemptFell: 'inside the database: an attempt number fell (I32)',
+  unexplainedMove: 'inside the database: a delivery changed as no move of the table allows'
 } as const
 
 /** Charges of the judge of producers only. The others mean the same there. */

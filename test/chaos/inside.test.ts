@@ -13,7 +13,8 @@ function look(...answers: (object[] | Error)[]) {
     if (answers.length === 0) stop.abort()
     return answer instanceof Error ? Promise.reject(answer) : Promise.resolve(answer)
   }
-  const samples = lookInside(sql as unknown as postgres.Sql, stop.signal, findings)
+  const fake = Object.assign(sql, { unsafe: async () => [] })
+  const samples = lookInside(fake as unknown as postgres.Sql, stop.signal, findings)
   return { samples, findings }
 }
 

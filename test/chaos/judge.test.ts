@@ -369,6 +369,7 @@ const stories: [charge: keyof typeof charges, guilty: History, innocent: History
     })
   ],
   ['orphan', history({ inside: [{ invariant: 'I10', taskNo: 'a', detail: '' }] }), history()],
+  ['unexplainedMove', history({ inside: [{ invariant: 'move', taskNo: 'a', detail: '' }] }), history()],
   ['overtaken', inOrder({ secondAt: 40 }), inOrder({ secondAt: 80 })],
   ['overtaken', inOrder({ secondAt: 80, sequence: 7 }), inOrder({ secondAt: 80 })],
   ['misplaced', inOrder({ secondAt: 80, secondPostedAt: -50 }), inOrder({ secondAt: 80, secondPostedAt: 0 })],

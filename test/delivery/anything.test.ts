@@ -6,6 +6,7 @@ import t, { type Test } from 'tap'
 import type { Sql } from '../../src/db/pool.ts'
 import { moveNames, moves, type State } from '../../src/domain/transitions.ts'
 import { statusNumber, receiptResults } from '../../src/domain/types.ts'
+import { recordHistory } from '../support/replay.ts'
 import { delivered, failed } from '../support/scripted.ts'
 import { taskRequest } from '../support/task-request.ts'
 import { setup } from '../support/setup.ts'
@@ -85,6 +86,7 @@ async function live(t: Test, steps: typeof chaos extends fc.Arbitrary<infer T> ?
   })
   const { sql, queue, downstream } = story
   await watch(sql)
+  const isExplained = await recordHistory(sql)
   const posted: string[] = []
   const rounds = new Map<string, number>()
   const limits = new Map<string, number>()
@@ -138,6 +140,7 @@ async function live(t: Test, steps: typeof chaos extends fc.Arbitrary<infer T> ?
   }
   await story.quiet()
   await judge(t, sql, story, posted, limits, rounds)
+  await isExplained(t)
 }
 
 async function orphans(t: Test, sql: Sql): Promise<void> {

@@ -4,6 +4,7 @@ import t, { type Test } from 'tap'
 import { readStats, writeStatistics } from '../../src/db/statistics.ts'
 import type { Policy } from '../../src/domain/retry-policy.ts'
 import { receiptResults } from '../../src/domain/types.ts'
+import { recordHistory } from '../support/replay.ts'
 import { delivered, failed } from '../support/scripted.ts'
 import { setup, type Story } from '../support/setup.ts'
 import { taskRequest } from '../support/task-request.ts'
@@ -89,8 +90,10 @@ for (const seed of [1, 2, 3, 4, 5, 6, 7, 8])
       downstreams: { points: { needCallback: true, policy }, warehouse: { policy } }
     })
     await watch(story)
+    const isExplained = await recordHistory(story.sql)
     await play(story, steps)
     await compare(t, story)
+    await isExplained(t)
   })
 
 async function play(

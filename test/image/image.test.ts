@@ -45,7 +45,10 @@ interface Service {
 async function services(t: Test): Promise<Map<string, Service>> {
   const beside = folder(t)
   copyFileSync(path.join(root, 'docker-compose.yml'), path.join(beside, 'docker-compose.yml'))
-  writeFileSync(path.join(beside, '.env'), 'PORT=3001\nPOSTGRES_PASSWORD=0123456789abcdef\nALARM_CHANNEL_OPS=webhook:https://ops.example/\n')
+  writeFileSync(
+    path.join(beside, '.env'),
+    'PORT=3001\nPOSTGRES_PASSWORD=0123456789abcdef\nALARM_CHANNEL_OPS=webhook:https://ops.example/\n'
+  )
   const v2 = isThere('docker', 'compose', 'version')
   const printed = v2
     ? await end(beside, 'docker', 'compose', 'config')
