@@ -86,10 +86,22 @@ function readParts(parts: readonly { name: string; text: string }[]): JsonRead {
     for (const { name, text } of parts) {
       const offset = err.offset - start - name.length
       const length = Buffer.byteLength(text)
-      if (offset <= length) throw err.at(Math.max(0, offset))
+      if (offset < length) throw err.at(Math.max(0, offset))
+      if (offset === length) throw endProblem(text)?.at(offset, err.pointer) ?? err.at(offset)
       start += name.length + length + 1
     }
     throw err.at(Buffer.byteLength(parts.at(-1)?.text ?? ''))
+  }
+}
+
+/** The problem of a text that ends too early, as its writer sees it. Undefined: it is whole. */
+function endProblem(text: string): JsonProblem | undefined {
+  try {
+    readJson(Buffer.from(text), 'plain')
+    return undefined
+  } catch (err) {
+    if (err instanceof JsonProblem) return err
+    throw err
   }
 }
 

@@ -100,8 +100,8 @@ export class JsonProblem extends Error {
   }
 
   /** The same problem, with its offset in a part of the text. */
-  at(offset: number): JsonProblem {
-    return new JsonProblem(this.code, this.#cause, offset, this.pointer)
+  at(offset: number, pointer = this.pointer): JsonProblem {
+    return new JsonProblem(this.code, this.#cause, offset, pointer)
   }
 }
 

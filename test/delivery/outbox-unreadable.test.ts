@@ -159,3 +159,24 @@ t.test('a row is not rejected for one look that took too long', async t => {
   await acceptRows(outbox)
   t.same(await taskNos(), ['before', 'after', 'slow'])
 })
+
+t.test('a body that ends too early is told in the words of its own text', async t => {
+  const { sql, acceptRows, rejected } = await shop(t)
+  for (const body of ['', ' ', '{"a":', '{"a":{"b":[1'])
+    await sql`select ackbox_api.enqueue('order.paid', ${body}::text, extend => '{"by": "me"}')`
+  await acceptRows()
+  t.same(
+    (await rejected())
+      .map(({ problem }) => [
+        (problem as { detail: string }).detail,
+        (problem as { pointer: string }).pointer
+      ])
+      .toReversed(),
+    [
+      ['Expected a value, but the text ends, at byte 0', '/messageBody'],
+      ['Expected a value, but the text ends, at byte 1', '/messageBody'],
+      ['Expected a value, but the text ends, at byte 5', '/messageBody/a'],
+      ['Expected a comma or ], but the text ends, at byte 12', '/messageBody/a/b/0']
+    ]
+  )
+})
