@@ -1,15 +1,9 @@
 // Incoming HTTP: raw connections to the real API, on its own PostgreSQL.
-import { chmodSync, mkdtempSync, rmSync } from 'node:fs'
-import { tmpdir } from 'node:os'
-import { join } from 'node:path'
 import fc from 'fast-check'
 import { campaign } from '../campaign.ts'
 import { mutated, mutatedList, rubbish, text } from '../mutate.ts'
-import { playerOf, subjectProcess } from '../process.ts'
-import type { Player } from '../reader.ts'
+import { servicePlayer } from '../service-player.ts'
 import type { HttpInput } from '../subjects/service.ts'
-import { migrate } from '../../src/db/migrate.ts'
-import { runPostmaster, stopPostmaster, urlOf } from '../../src/embedded/postmaster.ts'
 import { tokenHeader, tokens } from '../../src/domain/tokens.ts'
 
 const secret = 'a secret of the fuzzer, long enough to be one'
@@ -205,35 +199,12 @@ const parts = fc.oneof(
   }
 )
 
-async function open(): Promise<Player<HttpInput>> {
-  const folder = mkdtempSync(join(tmpdir(), 'ackbox-fuzz-'))
-  chmodSync(folder, 0o755) // as root, PostgreSQL runs as another user
-  const closers: (() => Promise<unknown>)[] = [async () => rmSync(folder, { recursive: true, force: true })]
-  const closeAll = async (): Promise<void> => {
-    for (const closer of closers.splice(0).reverse()) await closer()
-  }
-  try {
-    const dataDir = join(folder, 'data')
-    const postmaster = await runPostmaster({ dataDir, settings: { fsync: 'off' } })
-    closers.push(() => stopPostmaster({ pid: postmaster.pid, dataDir }))
-    const options = { databaseUrl: urlOf(postmaster), secret }
-    await migrate(options.databaseUrl)
-    const subject = await subjectProcess(new URL('../subjects/service.js', import.meta.url), options, {
-      greets: true
-    })
-    closers.push(() => subject.stop())
-    return await playerOf(subject, {
-      warmUp: () => subject.warmUp(valid.map(each => ({ parts: [close(each)] }))),
-      async play(inputs) {
-        await subject.play(inputs)
-      },
-      close: closeAll
-    })
-  } catch (error) {
-    await closeAll()
-    throw error
-  }
-}
+const open = () =>
+  servicePlayer<HttpInput>({
+    module: new URL('../subjects/service.js', import.meta.url),
+    secret,
+    valid: valid.map(each => ({ parts: [close(each)] }))
+  })
 
 export const reader = campaign<HttpInput>({
   name: 'http',

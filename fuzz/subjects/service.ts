@@ -22,7 +22,11 @@ const mayBe = new Set(['503', '505'])
 const silentMs = 400
 const connectionMs = 20_000
 
-export const subject: Subject<ServiceOptions, HttpInput> = async ({ databaseUrl, secret }) => {
+/** Starts the service in this process, with log lines of this level and above: each is a finding. Returns its port. */
+export async function startService(
+  { databaseUrl, secret }: ServiceOptions,
+  logLevel: 'error' | 'fatal'
+): Promise<number> {
   const port = await freePort()
   Object.assign(process.env, {
     DATABASE_URL: databaseUrl,
@@ -31,12 +35,15 @@ export const subject: Subject<ServiceOptions, HttpInput> = async ({ databaseUrl,
     HOST: '127.0.0.1',
     AUTH: 'off',
     DEMO: 'on',
-    // Only log lines of this level are findings.
-    LOG_LEVEL: 'error'
+    LOG_LEVEL: logLevel
   })
   await import('../../src/main.ts')
   while ((await statusOf(port, '/readyz')) !== 200) await new Promise(resolve => setTimeout(resolve, 50))
+  return port
+}
 
+export const subject: Subject<ServiceOptions, HttpInput> = async options => {
+  const port = await startService(options, 'error')
   return {
     async play({ parts }, within) {
       const answer = await within('connection', connectionMs, talk(port, parts, silentMs))
@@ -78,7 +85,7 @@ function talk(port: number, parts: string[], patienceMs: number): Promise<string
   })
 }
 
-async function statusOf(port: number, path: string): Promise<number> {
+export async function statusOf(port: number, path: string): Promise<number> {
   const request = `GET ${path} HTTP/1.1\r\nHost: 127.0.0.1:${port}\r\nConnection: close\r\n\r\n`
   return Number((await talk(port, [request], connectionMs)).slice(9, 12))
 }
