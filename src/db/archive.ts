@@ -77,7 +77,8 @@ async function archivePart(
 async function sizeOf(sql: Sql, ids: readonly string[]): Promise<number> {
   const [row] = await sql<[{ bytes: number }]>`
     select coalesce(sum(1000 + 2 * octet_length(t.message_body) + coalesce(pg_column_size(t.extend), 0)
-      + (select coalesce(sum(500 + 2 * coalesce(octet_length(a.answer), 0) + 2 * coalesce(octet_length(a.headers), 0)), 0)
+      + (select coalesce(sum(600 + 2 * coalesce(octet_length(a.answer), 0) + 2 * coalesce(octet_length(a.headers), 0)
+          + 2 * coalesce(octet_length(a.target), 0)), 0)
         from attempt a where a.task_id = t.id)
       + (select coalesce(sum(300 + 2 * coalesce(octet_length(r.data), 0)), 0) from receipt r where r.task_id = t.id)
     ), 0)::float8 as bytes
