@@ -381,14 +381,17 @@ t.test('signing secrets are checked for their form and never repeated in a messa
   const dir = folder(t, {
     'a.mjs': handler('a', `w: { ${http}, secrets: ['${secret}', '${secret}'] }`),
     'b.mjs': handler('b', `v: { ${http}, secrets: ['whsec_hunter2'] }, u: { ${http}, secrets: [] }`),
-    'c.mjs': handler('c', `x: { ${http}, secrets: [env.X_SECRET] }`)
+    'c.mjs': handler('c', `x: { ${http}, secrets: [env.X_SECRET] }`),
+    // 4n+1 letters: Node decodes them, and no other language.
+    'd.mjs': handler('d', `y: { ${http}, secrets: ['${secret}A'] }`)
   })
   const said = await problemsOf(dir)
-  t.equal(said.length, 3, said.join('\n'))
+  t.equal(said.length, 4, said.join('\n'))
   t.match(said, [
     /b\.mjs: downstreams\.v\.secrets/,
     /b\.mjs: downstreams\.u\.secrets/,
-    /c\.mjs: it needs X_SECRET/
+    /c\.mjs: it needs X_SECRET/,
+    /d\.mjs: downstreams\.y\.secrets .*base64 of 24 to 64 bytes/s
   ])
   t.notMatch(said.join(), 'hunter2')
 })

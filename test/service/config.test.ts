@@ -213,6 +213,14 @@ t.test('a complaint never prints a password', async t => {
   t.notMatch(said, /hunter2/)
 })
 
+t.test('the secret of alarms must be one that every language decodes', async t => {
+  const base64 = Buffer.alloc(24, 7).toString('base64')
+  const complaintAt = (text: string) => complaint({ ALARM_WEBHOOK_SECRET: `whsec_${text}` })
+  t.notMatch(complaintAt(base64), /ALARM_WEBHOOK_SECRET/)
+  for (const wrong of [`${base64}A`, `${base64}=`, base64.slice(4)])
+    t.match(complaintAt(wrong), /^ALARM_WEBHOOK_SECRET must be whsec_ and base64 of 24 bytes or more/m)
+})
+
 t.test('a name one or two letters from ours is said, the names of others are not', async t => {
   const { warnings } = readConfig({
     DATABSE_URL: databaseUrl,
