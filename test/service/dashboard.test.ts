@@ -29,12 +29,12 @@ t.test('three in the morning: 500 FAILED are all HANDLED after at most eight cli
   downstream.mend()
   await group.locator('button', { hasText: 'Redeliver' }).click()
   const question = page.locator('dialog[open]')
-  await photograph(page, 'story-question')
+  await photograph(page, 'story-question-en')
   t.match(await question.innerText(), /500 FAILED deliveries match now/)
   await question.locator('button', { hasText: 'Redeliver 500' }).click()
   await page.locator('progress').waitFor()
   await page.locator('#whole').waitFor({ timeout: 120_000 })
-  await photograph(page, 'story-proof')
+  await photograph(page, 'story-proof-en')
   t.match(await page.locator('#whole').innerText(), /All 500 are HANDLED. None is missing./)
   const failed = page.locator('tr.row .status', { hasText: 'FAILED' }).first()
   const seen = stopwatch(t)
@@ -49,12 +49,12 @@ t.test('three in the morning: 500 FAILED are all HANDLED after at most eight cli
   t.same(wrong, [], 'the console is silent, and nothing was asked for elsewhere')
   await signOut(on)
 
-  await t.test('the same by keyboard alone', async t => {
+  await t.test('the same by keyboard alone, in Chinese', async t => {
     downstream.break()
     await on.fail(Array.from({ length: 500 }, (_, i) => `night-${i}`))
     downstream.mend()
     const before = clicks
-    await page.goto(`${url}/ui/overview`)
+    await page.goto(`${url}/ui/overview?lang=zh`)
     await page.locator('input[type=password]').waitFor()
     await page.keyboard.press('Tab')
     await page.keyboard.type(on.admin)
@@ -68,12 +68,15 @@ t.test('three in the morning: 500 FAILED are all HANDLED after at most eight cli
     await page.keyboard.press('r')
     const question = page.locator('dialog[open]')
     await question.waitFor()
-    t.match(await question.innerText(), /500 FAILED deliveries match now/)
+    await photograph(page, 'story-question-zh')
+    t.match(await question.innerText(), /当前有 500 个失败的投递符合条件/)
     const focused = () => page.evaluate('document.activeElement?.textContent ?? ""') as Promise<string>
-    for (let presses = 0; !(await focused()).startsWith('Redeliver 500') && presses < 10; presses++)
+    for (let presses = 0; !(await focused()).startsWith('重投 500 个') && presses < 10; presses++)
       await page.keyboard.press('Tab')
     await page.keyboard.press('Enter')
     await page.locator('#whole').waitFor({ timeout: 120_000 })
+    await photograph(page, 'story-proof-zh')
+    t.equal(await page.locator('#whole').innerText(), '全部 500 个均已处理，无一遗漏。')
     t.same(await tally(sql), { HANDLED: 1_000 })
     t.equal(new Set(downstream.taken).size, 1_000, 'the downstream has all of them')
 
