@@ -14,7 +14,11 @@ export function cleaned(raw: RawHeaders): RawHeaders | undefined {
   for (let i = 1; i < raw.length; i += 2) {
     const value = raw[i]
     if (!value) continue
-    for (const byte of value) if ((byte < space && byte !== tab) || byte === del) return undefined
+    // By index: the iterator of a Buffer costs three times as much.
+    for (let at = 0; at < value.length; at++) {
+      const byte = value[at] ?? 0
+      if ((byte < space && byte !== tab) || byte === del) return undefined
+    }
     raw[i] = trimmed(value)
   }
   return raw
