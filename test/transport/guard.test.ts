@@ -201,6 +201,20 @@ t.test('behind DNS64 the IPv4 address inside an IPv6 address is judged by the ru
   t.match(own.judge('db.example.com', 5432, '64:ff9b::a00:9')?.reason, /own endpoint/)
 })
 
+t.test('a dot that ends a name changes nothing but the question to DNS', async t => {
+  const resolve = resolver(['10.0.0.1'])
+  const judged = strict({ allow: ['warehouse.internal:8080'], deny: ['db.example.com:5432'], resolve })
+  t.equal(blockedBy(judged, 'http://warehouse.internal.:8080/'), undefined)
+  t.equal(await lookedUp(judged, 'warehouse.internal.', 8080), null)
+  t.equal(judged.judge('warehouse.internal.', 8080, '10.0.0.1'), undefined, 'on the open socket')
+  t.strictSame(resolve.asked, ['warehouse.internal.'], 'without the search list of the resolver')
+  t.equal(
+    blockedBy(strict({ allow: ['warehouse.internal.:8080'] }), 'http://warehouse.internal:8080/'),
+    undefined
+  )
+  t.match(blockedBy(judged, 'http://db.example.com.:5432/')?.reason, /./)
+})
+
 t.test('of the addresses of a name those that are allowed are used, and only those', async t => {
   const given = (answers: string[], allow: string[] = []) =>
     new Promise<unknown>(resolve =>
