@@ -1,7 +1,7 @@
 #!/usr/bin/env node
 // The program `ackbox`: finds the command and runs it.
-import { isClone, version } from '../runtime/package.ts'
-import { isParseError, unknownCommand, UsageError } from './arguments.ts'
+import { commandLine, isClone, version } from '../runtime/package.ts'
+import { SlipError, unknownCommand, UsageError } from './arguments.ts'
 
 /** The exports of each file in this folder. */
 interface Command {
@@ -52,13 +52,15 @@ async function main([name, ...args]: string[]): Promise<void> {
   if (name === undefined || name === 'help' || name === '--help' || name === '-h') return console.log(help)
   if (name === '--version' || name === '-v') return console.log(version)
   const command = Object.hasOwn(commands, name) ? await commands[name]?.load() : undefined
-  if (!command) return refuse(unknownCommand(name, Object.keys(commands), help))
+  if (!command)
+    return refuse(`${unknownCommand(name, Object.keys(commands))}\nackbox --help lists the commands`)
   if (args.some(word => word === '--help' || word === '-h')) return console.log(command.help)
   try {
     await command.run(args)
   } catch (err) {
-    if (err instanceof UsageError) refuse(err.message)
-    else if (isParseError(err)) refuse(`${err.message}\n\n${command.help}`)
+    if (err instanceof SlipError)
+      refuse(`${err.message}\n${commandLine(`${name} --help`)} shows the words and options`)
+    else if (err instanceof UsageError) refuse(err.message)
     // Imported only here: it takes longer than most commands.
     else refuse((await import('./explain.ts')).explain(err))
   }

@@ -18,9 +18,9 @@ Exit: 0 done · 1 an error, which is printed, or the channel did not accept the 
 export async function run(args: string[]): Promise<void> {
   const { positionals } = readArguments({ args, allowPositionals: true })
   const [first, ...words] = positionals
-  const verb = readVerb(first, ['list', 'test'], help)
+  const verb = readVerb(first, ['list', 'test'])
   const takes = { words: verb === 'list' ? [] : ['NAME'], options: [] }
-  refuseSurplus(`alarms ${verb}`, takes, { words, given: [], help })
+  refuseSurplus(`alarms ${verb}`, takes, { words, given: [] })
   const config = readConfig(environment())
   if (verb === 'list') list(config)
   else await test(config, words[0])

@@ -4,7 +4,7 @@ import { restoreTask } from '../db/archive.ts'
 import { commandLine } from '../runtime/package.ts'
 import { findArchived, type Found } from '../service/archive.ts'
 import { environment, readConfig, type Config } from '../service/config.ts'
-import { printable, readArguments, readVerb, refuseSurplus, UsageError } from './arguments.ts'
+import { printable, readArguments, readVerb, refuseSurplus, SlipError, UsageError } from './arguments.ts'
 import { who, withDatabase } from './database.ts'
 import { codeOf, isError } from '../runtime/text-of.ts'
 
@@ -25,11 +25,11 @@ const options = { day: { type: 'string' }, id: { type: 'string' }, json: { type:
 export async function run(args: string[]): Promise<void> {
   const { positionals, values, given } = readArguments({ args, options, allowPositionals: true })
   const [first, ...words] = positionals
-  const verb = readVerb(first, ['find', 'restore'], help)
+  const verb = readVerb(first, ['find', 'restore'])
   const [taskNo] = words
   const own = verb === 'find' ? ['day', 'json'] : ['day', 'id']
-  refuseSurplus(`archive ${verb}`, { words: ['TASKNO'], options: own }, { words, given, help })
-  if (taskNo === undefined) throw new UsageError(`The taskNo is missing.\n\n${help}`)
+  refuseSurplus(`archive ${verb}`, { words: ['TASKNO'], options: own }, { words, given })
+  if (taskNo === undefined) throw new SlipError(`The taskNo is missing.`)
   if (values.day !== undefined && !isDay(values.day)) throw new UsageError('--day must be like 2026-10-24')
   const config = readConfig(environment())
   const found = await look(config, taskNo, values.day)

@@ -8,36 +8,41 @@ import { codeOf } from '../runtime/text-of.ts'
 /** A command line that cannot run. The message contains the remedy. ackbox.ts prints it and exits with 1. */
 export class UsageError extends Error {}
 
-/** An unknown option or a missing value, from `parseArgs`. ackbox.ts adds the help of the command. */
-export const isParseError = (err: unknown): err is TypeError =>
-  codeOf(err)?.startsWith('ERR_PARSE_ARGS') === true
+/** A slip in the words and options: ackbox.ts adds a line with the --help of the command. The help itself would hide what is wrong. */
+export class SlipError extends UsageError {}
+
+/** `parseArgs`, whose errors are slips. Their second sentence is about arguments that begin with a `-`. */
+function parsed<const Config extends ParseArgsConfig>(config: Config): ReturnType<typeof parseArgs<Config>> {
+  try {
+    return parseArgs(config)
+  } catch (err) {
+    if (codeOf(err)?.startsWith('ERR_PARSE_ARGS') !== true) throw err
+    throw new SlipError(messageOf(err).split(/\. |\n/, 1)[0])
+  }
+}
 
 /** Like `parseArgs`, with the names of the given options. An option given twice is refused: only the last value would count. */
 export function readArguments<const Config extends ParseArgsConfig>(
   config: Config
 ): ReturnType<typeof parseArgs<Config>> & { given: string[] } {
-  const { tokens } = parseArgs({ ...(config as ParseArgsConfig), tokens: true })
+  const { tokens } = parsed({ ...(config as ParseArgsConfig), tokens: true })
   const given = tokens.flatMap(token => (token.kind === 'option' ? [token.name] : []))
   const repeated = given.find((name, at) => given.indexOf(name) !== at)
-  if (repeated !== undefined) throw new UsageError(`--${repeated} is given twice: give it once`)
-  return { ...parseArgs(config), given }
+  if (repeated !== undefined) throw new SlipError(`--${repeated} is given twice: give it once`)
+  return { ...parsed(config), given }
 }
 
 /** The verb of a command such as `key`. Without one, as from an empty variable of a script, it is refused too. */
-export function readVerb<const Verb extends string>(
-  given: string | undefined,
-  verbs: readonly Verb[],
-  help: string
-): Verb {
+export function readVerb<const Verb extends string>(given: string | undefined, verbs: readonly Verb[]): Verb {
   const verb = verbs.find(each => each === given)
-  if (verb === undefined) throw new UsageError(unknownCommand(given, verbs, help))
+  if (verb === undefined) throw new SlipError(unknownCommand(given, verbs))
   return verb
 }
 
-export function unknownCommand(given: string | undefined, known: readonly string[], help: string): string {
-  if (given === undefined) return `Missing command\n\n${help}`
+export function unknownCommand(given: string | undefined, known: readonly string[]): string {
+  if (given === undefined) return `Missing command: ${known.join(', ')}`
   const meant = nearest(given, known)
-  return `Unknown command: ${given}.${meant ? ` Did you mean ${meant}?` : ''}\n\n${help}`
+  return `Unknown command: ${given}.${meant ? ` Did you mean ${meant}?` : ''}`
 }
 
 /** The API key of --key, --key-file or ACKBOX_KEY. Read before a database is opened: later, an ENOENT would look like that of a socket. */
@@ -63,9 +68,9 @@ export function readUrl(given: string | undefined, env: NodeJS.ProcessEnv): stri
 }
 
 /** The address that rows are posted to: --to or ACKBOX_URL. */
-export function readTarget(given: string | undefined, env: NodeJS.ProcessEnv, help: string): string {
+export function readTarget(given: string | undefined, env: NodeJS.ProcessEnv): string {
   const url = given ?? env['ACKBOX_URL'] ?? ''
-  if (url === '') throw new UsageError(`Missing option: --to http://…\n\n${help}`)
+  if (url === '') throw new SlipError(`Missing option: --to http://…`)
   return checkHttp(given === undefined ? 'ACKBOX_URL' : '--to', url)
 }
 
@@ -92,13 +97,13 @@ export interface CommandUsage {
 export function refuseSurplus(
   command: string,
   takes: CommandUsage,
-  { words, given, help }: { words: readonly string[]; given: readonly string[]; help: string }
+  { words, given }: { words: readonly string[]; given: readonly string[] }
 ): void {
   const surplus = words.slice(takes.words.length)
-  if (surplus.length > 0) throw new UsageError(`${command} does not take ${surplus.join(' ')}\n\n${help}`)
+  if (surplus.length > 0) throw new SlipError(`${command} does not take ${surplus.join(' ')}`)
   const useless = given.filter(name => !takes.options.includes(name))
   if (useless.length > 0)
-    throw new UsageError(`${command} does not take ${useless.map(name => `--${name}`).join(', ')}\n\n${help}`)
+    throw new SlipError(`${command} does not take ${useless.map(name => `--${name}`).join(', ')}`)
 }
 
 /** `1 handler`, `2 handlers`, `10,000+ deliveries`. */

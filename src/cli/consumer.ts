@@ -1,6 +1,6 @@
 // ackbox consumer: prints the tables for the database of a receiver.
 import { ddl } from '../consumer/ddl.ts'
-import { readArguments } from './arguments.ts'
+import { readArguments, SlipError } from './arguments.ts'
 import { commandLine } from '../runtime/package.ts'
 
 export const help = `${commandLine('consumer --print-ddl postgres|mysql')}
@@ -17,6 +17,5 @@ export async function run(args: string[]): Promise<void> {
   const { values } = readArguments({ args, options: { 'print-ddl': { type: 'string' } } })
   const kind = values['print-ddl']
   if (kind === 'postgres' || kind === 'mysql') return console.log(ddl[kind])
-  console.error(`ackbox consumer: --print-ddl must be postgres or mysql\n\n${help}`)
-  process.exitCode = 1
+  throw new SlipError('--print-ddl must be postgres or mysql')
 }

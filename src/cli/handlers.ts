@@ -8,7 +8,7 @@ import type { LoadedDownstream } from '../handler/loaded.ts'
 import type { Registry } from '../handler/load.ts'
 import { commandLine } from '../runtime/package.ts'
 import { egress, refusedBy } from '../service/egress.ts'
-import { counted, readArguments, UsageError } from './arguments.ts'
+import { counted, readArguments, SlipError } from './arguments.ts'
 import { backoffText, dryRun } from './handlers/dry-run.ts'
 import { typeErrors } from './handlers/type-errors.ts'
 import { builtInHandlers } from '../handler/files.ts'
@@ -34,12 +34,11 @@ export async function run(args: string[]): Promise<void> {
     options: { 'dry-run': { type: 'boolean', default: false }, scene: { type: 'string', default: '' } }
   })
   if (!values['dry-run'] && (positionals.length > 0 || values.scene !== ''))
-    throw new UsageError(`Only --dry-run takes a messageCode, a messageBody and --scene\n\n${help}`)
+    throw new SlipError(`Only --dry-run takes a messageCode, a messageBody and --scene`)
   const [messageCode = '', messageBody = '', ...surplus] = positionals
   const missing = ['messageCode', 'messageBody'][positionals.length]
-  if (values['dry-run'] && missing !== undefined) throw new UsageError(`Missing ${missing}\n\n${help}`)
-  if (surplus.length > 0)
-    throw new UsageError(`handlers --dry-run does not take ${surplus.join(' ')}\n\n${help}`)
+  if (values['dry-run'] && missing !== undefined) throw new SlipError(`Missing ${missing}`)
+  if (surplus.length > 0) throw new SlipError(`handlers --dry-run does not take ${surplus.join(' ')}`)
   const config = readConfig(environment())
   const registry = await readHandlers(config)
   if (!values['dry-run']) {

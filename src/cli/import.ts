@@ -10,7 +10,7 @@ import { importRows, type Imported } from '../relay/import.ts'
 import { TargetAway } from '../relay/post.ts'
 import { RelayError, type RelayRow } from '../relay/source.ts'
 import { withTable, type Snapshot, type TableQuery } from '../relay/table.ts'
-import { isParseError, readArguments, readKey, readTarget, readWhole, UsageError } from './arguments.ts'
+import { readArguments, readKey, readTarget, readWhole, SlipError, UsageError } from './arguments.ts'
 import { environment, SettingError } from '../service/config.ts'
 import { isDecodable, rawPercent } from '../service/addresses.ts'
 import { dryRun } from './import/dry-run.ts'
@@ -47,7 +47,7 @@ export async function run(args: string[]): Promise<void> {
   try {
     await perform(args)
   } catch (err) {
-    if (err instanceof UsageError || err instanceof SettingError || isParseError(err)) throw err
+    if (err instanceof UsageError || err instanceof SettingError) throw err
     console.error(reasonOf(err))
     process.exitCode = exits.failed
   }
@@ -205,12 +205,12 @@ function read(args: string[]): Options {
     }
   })
   const needs = (given: string, option: string): void => {
-    if (given === '') throw new UsageError(`Missing option: ${option}\n\n${help}`)
+    if (given === '') throw new SlipError(`Missing option: ${option}`)
   }
   needs(values.from, '--from URL')
   needs(values.table, '--table NAME')
   needs(values.columns, '--columns taskNo=…,messageCode=…,messageBody=…')
-  const to = values['dry-run'] ? '' : readTarget(values.to, env, help)
+  const to = values['dry-run'] ? '' : readTarget(values.to, env)
   const batch = readWhole('--batch', values.batch, 1_000)
   if (!isDecodable(values.from)) throw new UsageError(`--from ${rawPercent}`)
   if (!values['dry-run']) checkRejected(values.rejected)

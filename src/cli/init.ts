@@ -39,7 +39,7 @@ const files: [from: string, to: string][] = [
 
 export async function run(args: string[]): Promise<void> {
   const { positionals } = readArguments({ args, allowPositionals: true })
-  refuseSurplus('init', { words: ['FOLDER'], options: [] }, { words: positionals, given: [], help })
+  refuseSurplus('init', { words: ['FOLDER'], options: [] }, { words: positionals, given: [] })
   const [given = '.'] = positionals
   const folder = resolve(given)
   try {

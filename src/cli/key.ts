@@ -62,8 +62,8 @@ function readCommand(args: string[]): [verb: Verb, name: string, options: Option
     options: { scopes: { type: 'string' }, codes: { type: 'string' }, json: { type: 'boolean' } }
   })
   const [first, ...words] = positionals
-  const verb = readVerb(first, verbs, help)
-  refuseSurplus(`key ${verb}`, taken[verb], { words, given, help })
+  const verb = readVerb(first, verbs)
+  refuseSurplus(`key ${verb}`, taken[verb], { words, given })
   return [verb, words[0] ?? '', values]
 }
 

@@ -27,8 +27,8 @@ export async function run(args: string[]): Promise<void> {
   })
   const [verb, ...words] = positionals
   const [role = ''] = words
-  readVerb(verb, ['grant'], help)
-  refuseSurplus('outbox grant', { words: ['ROLE'], options: [] }, { words, given: [], help })
+  readVerb(verb, ['grant'])
+  refuseSurplus('outbox grant', { words: ['ROLE'], options: [] }, { words, given: [] })
   if (role === '') throw new UsageError(`Missing ROLE: ${commandLine('outbox grant ROLE')}`)
   await withDatabase(readConfig(environment()), async sql => {
     const open = values.trusted ? [] : await openSchemasFor(sql, role)

@@ -18,12 +18,12 @@ import { environment, readFailpoints, readLogLevel, SettingError } from '../serv
 import { isDecodable, rawPercent } from '../service/addresses.ts'
 import {
   counted,
-  isParseError,
   readArguments,
   readKey,
   readTarget,
   readWhole,
   refuseSurplus,
+  SlipError,
   UsageError
 } from './arguments.ts'
 import { codeOf } from '../runtime/text-of.ts'
@@ -51,7 +51,7 @@ export async function run(args: string[]): Promise<void> {
   try {
     await perform(args)
   } catch (err) {
-    if (err instanceof UsageError || err instanceof SettingError || isParseError(err)) throw err
+    if (err instanceof UsageError || err instanceof SettingError) throw err
     const message = messageOf(err)
     const code = codeOf(err)
     if (err instanceof RelayError) console.error(message)
@@ -137,7 +137,7 @@ async function open(from: string, connections: number): Promise<Source> {
   if (scheme === 'postgres:' || scheme === 'postgresql:') return postgresSource(from, connections)
   if (scheme === 'mysql:' || scheme === 'mariadb:')
     return await mysqlSource(from.replace(/^mariadb:/, 'mysql:'), connections)
-  throw new UsageError(`--from must be a postgres:// or mysql:// URL\n\n${help}`)
+  throw new SlipError(`--from must be a postgres:// or mysql:// URL`)
 }
 
 interface Options {
@@ -172,10 +172,10 @@ function read(args: string[]): Options {
   })
   const kind = values['print-ddl']
   if (kind !== undefined && kind !== 'postgres' && kind !== 'mysql')
-    throw new UsageError('--print-ddl must be postgres or mysql')
+    throw new SlipError('--print-ddl must be postgres or mysql')
   const prints = kind !== undefined
   const of = (command: string, options: string[]): void =>
-    refuseSurplus(`relay ${command}`, { words: [], options }, { words: [], given, help })
+    refuseSurplus(`relay ${command}`, { words: [], options }, { words: [], given })
   if (prints) of('--print-ddl', ['print-ddl'])
   // The options of a running relay are accepted too, so that the flag can be added to its command line.
   else if (values['retry-rejected'])
@@ -190,12 +190,12 @@ function read(args: string[]): Options {
       'listen'
     ])
   else if (values.once) of('--once', ['once', 'from', 'to', 'key', 'key-file', 'batch', 'concurrency'])
-  if (!prints && values.from === '') throw new UsageError(`Missing option: --from URL\n\n${help}`)
+  if (!prints && values.from === '') throw new SlipError(`Missing option: --from URL`)
   if (!isDecodable(values.from)) throw new UsageError(`--from ${rawPercent}`)
   const posts = !prints && !values['retry-rejected']
   return {
     from: values.from,
-    to: posts ? readTarget(values.to, env, help) : '',
+    to: posts ? readTarget(values.to, env) : '',
     key: readKey(values, env),
     batch: readWhole('--batch', values.batch, 1_000),
     concurrency: readWhole('--concurrency', values.concurrency, 64),

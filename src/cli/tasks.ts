@@ -78,11 +78,11 @@ class CallError extends UsageError {
 }
 
 export async function run(args: string[]): Promise<void> {
-  const { verb, words, given } = readArguments(args, help)
+  const { verb, words, given } = readArguments(args)
   const stop = new AbortController()
   let client: ApiClient | undefined
   try {
-    checkArguments(verb, words, given, help)
+    checkArguments(verb, words, given)
     const env = environment()
     const url = readUrl(given.url, env)
     const key = readKey(given, env) ?? readDemoKey(env['DATA_DIR'] || undefined)

@@ -29,6 +29,6 @@ export function commandLine(command: string): string {
   const [verb = '', ...rest] = command.split(' ')
   // npm would run it in the clone's folder, and it creates a project in the folder where it runs.
   if (verb === 'init') return `${join(packageRoot, 'dist/src/cli/ackbox.js')} ${command}`
-  if (verb === 'start') return ['npm start', ...rest].join(' ')
+  if (verb === 'start') return ['npm start', ...(rest.length > 0 ? ['--', ...rest] : [])].join(' ')
   return ['npm run', verb, ...(rest.length > 0 ? ['--', ...rest] : [])].join(' ')
 }

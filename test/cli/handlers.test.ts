@@ -215,7 +215,7 @@ t.test('a dry run of what would be refused says how', async t => {
     [['order.paid', '7'], /422:\n {2}the whole messageBody {2}Invalid input/],
     [['order.paid', '{},"delay":5'], /^The messageBody is not JSON: /],
     [['order.paid', '{"orderId":"1","cents":1}', '--scene', 'a\u0007b'], /422:\n {2}--scene {2}must be/],
-    [['order.paid'], /^Missing messageBody\n.*npm run handlers -- --dry-run/s],
+    [['order.paid'], /^Missing messageBody\nnpm run handlers -- --help shows/],
     [[], /^Missing messageCode\n/],
     [['order.paid', '{}', 'x'], /^handlers --dry-run does not take x\n/]
   ]
@@ -294,5 +294,5 @@ t.test('a reader that wants only the first line, as head does, breaks nothing', 
 
 t.test('--help says how, and so does a flag that is not one', async t => {
   t.match(await handlers(['--help']), { code: 0, out: /--dry-run <messageCode>/ })
-  t.match(await handlers(['--dryrun']), { code: 1, err: /--dryrun.*--dry-run <messageCode>/s })
+  t.match(await handlers(['--dryrun']), { code: 1, err: /--dryrun'\nnpm run handlers -- --help shows/ })
 })

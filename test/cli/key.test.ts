@@ -35,6 +35,16 @@ t.test('a key is made, shown once, listed without itself, and revoked', async t 
   const listed = await key(url, 'list')
   t.match(listed.out, /key_\w+ {2}shop {2}tasks:write,tasks:read {2}order\.paid {2}since /)
   t.notMatch(listed.out, /ack_/)
+  const asJson = await key(url, 'list', '--json')
+  t.match(JSON.parse(asJson.out), [
+    {
+      id: stored?.id,
+      name: 'shop',
+      scopes: only('tasks:write', 'tasks:read'),
+      messageCodes: only('order.paid')
+    }
+  ])
+  t.notMatch(asJson.out, /ack_|hash/)
   t.match(await key(url, 'revoke', stored?.id ?? ''), { code: 0, out: /is revoked/ })
   t.equal(await findKey(sql, hashKey(made.out.trim())), null)
   t.match(await key(url, 'revoke', stored?.id ?? ''), { code: 1, err: /already revoked/ })

@@ -1,13 +1,7 @@
 // The arguments of `ackbox tasks`, and those that each command takes. An argument that a command would ignore is refused:
 // `redeliver --all order-1` must not redeliver everything.
 import type { parseArgs } from 'node:util'
-import {
-  readArguments as read,
-  readVerb,
-  refuseSurplus,
-  type CommandUsage,
-  UsageError
-} from '../arguments.ts'
+import { readArguments as read, readVerb, refuseSurplus, type CommandUsage, SlipError } from '../arguments.ts'
 
 const options = {
   status: { type: 'string' },
@@ -66,22 +60,22 @@ const taken: Record<Verb | 'redeliver --all', CommandUsage & { options: readonly
   stop: { words: ['OPERATION'], options: [] }
 }
 
-export function readArguments(args: string[], help: string): { verb: Verb; words: string[]; given: Given } {
+export function readArguments(args: string[]): { verb: Verb; words: string[]; given: Given } {
   const { values, positionals } = read({ args, allowPositionals: true, options })
   const [first, ...words] = positionals
-  return { verb: readVerb(first, verbs, help), words, given: values }
+  return { verb: readVerb(first, verbs), words, given: values }
 }
 
 /** Throws a UsageError. */
-export function checkArguments(verb: Verb, words: string[], given: Given, help: string): void {
+export function checkArguments(verb: Verb, words: string[], given: Given): void {
   const command = verb === 'redeliver' && given.all ? 'redeliver --all' : verb
   const takes = taken[command]
   const missing = takes.words[words.length]
-  if (missing !== undefined) throw new UsageError(`Missing ${missing}\n\n${help}`)
+  if (missing !== undefined) throw new SlipError(`Missing ${missing}`)
   refuseSurplus(
     `tasks ${command}`,
     { words: takes.words, options: [...takes.options, ...everywhere] },
-    { words, given: Object.keys(given), help }
+    { words, given: Object.keys(given) }
   )
 }
 
