@@ -97,6 +97,7 @@ t.test(
     t.teardown(() =>
       sql.unsafe(`drop owned by "${role}", ${other} cascade; drop role "${role}"; drop role ${other}`)
     )
+    await sql`revoke create on schema public from public`
     t.same(await foreignCode(sql), [])
     t.same(await openSchemasFor(sql, role), [])
 
