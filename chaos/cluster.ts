@@ -12,6 +12,7 @@ import type { Exit } from './history.ts'
 import { servePair, serveSentinels } from './groups.ts'
 import { member, type Member } from './member.ts'
 import { copyService, type Mutant } from './mutant.ts'
+import { buildIn, otherBuild } from './other-build.ts'
 import { roles, type FaultName, type Queue } from './nemesis-plan.ts'
 import { removeFolder } from './remove-folder.ts'
 import { servePostgres, serveRedis, type PostgresServer, type RedisServer } from './servers.ts'
@@ -25,6 +26,8 @@ export interface Cluster {
   /** The headers of a caller. */
   headers: Record<string, string>
   members: Member[]
+  isMixed: boolean
+  deploy(stage: Stage): void
   /** Resolves when every process reports that it is ready, and the balancer has seen that of its backends. */
   ready(): Promise<void>
   postgres: PostgresServer
@@ -50,7 +53,12 @@ export interface ClusterOptions {
   /** Each process has all roles, regardless of its name. It starts the tasks that it accepts. */
   together: boolean
   keep: boolean
+  /** A build of another version, or its commit: the second process of each role runs it. */
+  mixed?: string
 }
+
+/** Which build the processes run from their next start on: half of them the other one, all this one, or all the other one. */
+export type Stage = 'mixed' | 'new' | 'old'
 
 export async function startCluster(options: ClusterOptions): Promise<Cluster> {
   const folder = mkdtempSync(join(tmpdir(), 'ackbox-chaos-'))
@@ -77,7 +85,7 @@ function slay(pid: number): void {
 }
 
 async function build(
-  { seed, queue, fault, root, mutant, aheadSeconds, together }: ClusterOptions,
+  { seed, queue, fault, root, mutant, aheadSeconds, together, mixed }: ClusterOptions,
   folder: string,
   closers: (() => Promise<unknown>)[],
   close: () => Promise<void>
@@ -124,6 +132,10 @@ async function build(
   // stdout holds only the key.
   const key = (await run('key', 'create', 'chaos', '--scopes', scopes)).stdout.trim()
 
+  const current = buildIn(dist)
+  const other =
+    mixed === undefined ? undefined : await otherBuild(root, mixed, line => console.error(`chaos: ${line}`))
+  let stage: Stage = 'mixed'
   const exits: Exit[] = []
   // For the second Ctrl-C, or the death of the run: processes in their own groups would outlive it.
   const endAll = () => {
@@ -139,7 +151,7 @@ async function build(
         role,
         roles: together ? roles.join(',') : role,
         port: ports[at * 2 + nth - 1] ?? 0,
-        main: join(dist, 'src/main.js'),
+        build: () => (other && (stage === 'old' || (stage === 'mixed' && nth === 2)) ? other : current),
         env: { ...env, ...(role !== 'api' && aheadSeconds !== 0 && aheadBy(aheadSeconds)) },
         folder,
         onExit: exit => exits.push(exit)
@@ -159,6 +171,10 @@ async function build(
     url: balancer.url,
     headers: { authorization: `Bearer ${key}` },
     members,
+    isMixed: other !== undefined,
+    deploy(to) {
+      stage = to
+    },
     ready: async () => {
       await Promise.all(members.map(one => one.start().then(() => balancer.sees(one.url))))
     },

@@ -147,7 +147,7 @@ type AnyVerdict = Verdict | ProducerVerdict | ReceiverVerdict
 async function runOnce(options: Options, mutant?: Mutant): Promise<AnyVerdict> {
   const { seed, queue, profile, fault, keep } = options
   console.error(
-    `chaos: seed ${seed}, mode ${queue}${options.together ? ', all roles together' : ''}${fault ? `, fault ${fault}` : ''}, ${profile.seconds} s at ${profile.rate} tasks a second`
+    `chaos: seed ${seed}, mode ${queue}${options.together ? ', all roles together' : ''}${options.mixed === undefined ? '' : `, beside ${options.mixed}`}${fault ? `, fault ${fault}` : ''}, ${profile.seconds} s at ${profile.rate} tasks a second`
   )
   const common = {
     seed,
@@ -168,7 +168,12 @@ async function runOnce(options: Options, mutant?: Mutant): Promise<AnyVerdict> {
     )
   }
   const aheadSeconds = mutant?.aheadSeconds ?? options.aheadSeconds
-  const history = await run({ ...common, aheadSeconds, together: options.together })
+  const history = await run({
+    ...common,
+    aheadSeconds,
+    together: options.together,
+    ...(options.mixed !== undefined && { mixed: options.mixed })
+  })
   const verdict = logged(judge(history, profile.fewest))
   if (options.report !== undefined) writeFileSync(options.report, report(history, verdict))
   return verdict

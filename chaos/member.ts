@@ -6,6 +6,7 @@ import { fetch } from 'undici'
 import { pause } from './client.ts'
 import type { Exit } from './history.ts'
 import { textOf } from './leaks.ts'
+import type { Build } from './other-build.ts'
 import type { Role } from './nemesis-plan.ts'
 import { senderVariable } from './terms.ts'
 
@@ -31,8 +32,8 @@ export interface MemberOptions {
   /** The value of ROLE. */
   roles: string
   port: number
-  /** The compiled main.js. */
-  main: string
+  /** What its next launch runs. */
+  build: () => Build
   env: Record<string, string>
   folder: string
   onExit: (exit: Exit) => void
@@ -43,7 +44,7 @@ const startMs = 600_000
 /** Characters of its log that show why it ended. */
 const logTailLength = 600
 
-export function member({ name, role, roles, port, main, env, folder, onExit }: MemberOptions): Member {
+export function member({ name, role, roles, port, build, env, folder, onExit }: MemberOptions): Member {
   const url = `http://127.0.0.1:${port}`
   let child: ChildProcess | undefined
   let gone: Promise<void> = Promise.resolve()
@@ -60,11 +61,13 @@ export function member({ name, role, roles, port, main, env, folder, onExit }: M
     starting = true
     launches++
     const launchedAt = Date.now()
+    const { main, handlers } = build()
     const started = spawn(process.execPath, [main], {
       env: {
         PATH: process.env['PATH'] ?? '',
         HOME: process.env['HOME'] ?? '',
         ...env,
+        HANDLERS_DIR: handlers,
         [senderVariable]: nameOfLaunch(),
         ROLE: roles,
         PORT: `${port}`

@@ -118,7 +118,11 @@ function actionOf(cluster: Cluster, { action, which }: Step): Doing {
     const [hurt, mend] = [async () => member.freeze(), async () => member.thaw()]
     return { target: member.name, process: member.process(), hurt, mend }
   }
-  if (action === 'rolling') return { target: 'all', hurt: () => roll(cluster), mend: nothing }
+  if (action === 'rolling') {
+    // With two versions the deployment ends with it.
+    cluster.deploy('new')
+    return { target: 'all', hurt: () => roll(cluster), mend: nothing }
+  }
   if (kind === 'sink') {
     return {
       target: 'sink',
@@ -155,6 +159,21 @@ function actionOf(cluster: Cluster, { action, which }: Step): Doing {
 function succession({ failover }: { failover?: () => Promise<void> }): () => Promise<void> {
   if (!failover) throw new Error('the server has no successor')
   return failover
+}
+
+/** All processes run the old build on the new schema, as after a deployment that was taken back. */
+export async function rollBack(cluster: Cluster, faults: Fault[]): Promise<void> {
+  const fault: Fault = {
+    action: 'rolling',
+    target: 'all',
+    from: Date.now(),
+    mendedFrom: Infinity,
+    to: Infinity
+  }
+  faults.push(fault)
+  cluster.deploy('old')
+  await roll(cluster)
+  fault.mendedFrom = fault.to = Date.now()
 }
 
 /** As in a deployment: each process gets SIGTERM in turn. The next follows when the last is ready again and the balancer has seen it. */

@@ -44,6 +44,7 @@ export interface Options {
   mutant?: string
   aheadSeconds: number
   together: boolean
+  mixed?: string
   report?: string
   json?: string
   all: boolean
@@ -67,6 +68,8 @@ early or unexplained. Progress goes to stderr, one JSON verdict to stdout. Exit 
   --seconds N             seconds of load, instead of the profile's
   --rate N                tasks a second (12; producers 9)
   --seed N                repeats the load and the faults of an earlier run; without it the seed is random, and 7 for a mutant
+  --mixed COMMIT|FOLDER   the second process of each role runs the build of another version: half of them until the rolling restart, then all
+                          run this version, and in the end all run the other one, on the schema of this version
   --ahead SECONDS         the hosts of workers and dispatchers have a clock that is ahead; this must not change the verdict
   --together              every process has all roles, as without ROLE
   --report FILE           writes an HTML page: time line, findings, the events of each task in a finding
@@ -96,9 +99,10 @@ export function readOptions(args: string[], env: NodeJS.ProcessEnv): Options | '
   if (fault && profileName !== 'quick') throw new UsageError('--fault has a profile of its own')
   if (fault === 'sentinel' && queue !== 'redis') throw new UsageError('--fault sentinel needs --mode redis')
   const mutant = values.mutant ?? (env['MUTANT'] || undefined)
-  const extra = (['report', 'ahead', 'together'] as const).find(name => values[name] !== undefined)
+  const extra = (['report', 'ahead', 'together', 'mixed'] as const).find(name => values[name] !== undefined)
   if ((profile.isOfProducers || profile.isOfReceivers) && extra)
     throw new UsageError(`--profile ${profileName} takes no --${extra}`)
+  if (mutant !== undefined && values.mixed !== undefined) throw new UsageError('--mixed takes no --mutant')
   return {
     seed: values.seed === undefined ? seedFor(mutant) : whole('seed', values.seed, 0, 2 ** 31),
     profileName,
@@ -115,6 +119,7 @@ export function readOptions(args: string[], env: NodeJS.ProcessEnv): Options | '
     keep: values.keep ?? false,
     ...(fault && { fault }),
     ...(mutant !== undefined && { mutant }),
+    ...(values.mixed !== undefined && { mixed: values.mixed }),
     ...(values.report !== undefined && { report: values.report }),
     ...(values.json !== undefined && { json: values.json })
   }
@@ -133,6 +138,7 @@ function parse(args: string[]) {
         seed: { type: 'string' },
         ahead: { type: 'string' },
         together: { type: 'boolean' },
+        mixed: { type: 'string' },
         report: { type: 'string' },
         json: { type: 'string' },
         mutant: { type: 'string' },

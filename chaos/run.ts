@@ -11,7 +11,7 @@ import { planLoad } from './load-plan.ts'
 import { startLoad } from './load.ts'
 import { startCpuProbe } from './cpu-probe.ts'
 import { actionsOf, planNemesis } from './nemesis-plan.ts'
-import { startNemesis } from './nemesis.ts'
+import { rollBack, startNemesis } from './nemesis.ts'
 import type { Profile } from './options.ts'
 import { drained, readAlarms, readTasks, type Reader } from './read.ts'
 import { hurriedMs } from './settled.ts'
@@ -94,6 +94,7 @@ async function play(
       member.thaw()
       await member.start()
     }
+    if (cluster.isMixed) await rollBack(cluster, nemesis.faults)
     const patience = stop.aborted ? hurriedMs : profile.drainMs
     // A POST that is answered during the reading would be missing in what was read.
     await load.answered(patience)

@@ -124,7 +124,7 @@ async function build(
       role: 'api',
       roles: 'api,worker,dispatcher',
       port,
-      main: join(dist, 'src/main.js'),
+      build: () => ({ main: join(dist, 'src/main.js'), handlers: join(dist, 'chaos/receivers/handlers') }),
       env: { ...env, PUBLIC_URL: `http://127.0.0.1:${port}` },
       folder,
       onExit

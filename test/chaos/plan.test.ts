@@ -129,6 +129,7 @@ t.test('wrong options are told by name, and good ones change the profile', async
   t.throws(() => readOptions(['--seconds', 'long'], {}), /--seconds must be a whole number/)
   t.throws(() => readOptions(['--what'], {}), /--what/)
   t.throws(() => readOptions(['--profile', 'receivers', '--together'], {}), /receivers takes no --together/)
+  t.throws(() => readOptions(['--mixed', 'x', '--mutant', 'host-clock'], {}), /--mixed takes no --mutant/)
   t.throws(() => readOptions(['--fault', 'rain'], {}), /--fault must be one of thaw, failover, sentinel/)
   t.throws(() => readOptions(['--fault', 'sentinel', '--mode', 'postgres'], {}), /needs --mode redis/)
   t.match(readOptions(['--fault', 'failover'], {}), {
