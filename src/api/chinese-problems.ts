@@ -198,6 +198,8 @@ const chinesePatterns: readonly (readonly [RegExp, string])[] = [
   [/^More than (\d+) members$/, '超过 $1 个成员'],
   [/^More than (\d+) members around the body$/, 'messageBody 之外超过 $1 个成员'],
   [/^(\S+)\. Did you mean (\S+)\?$/, '$1。是不是 $2？'],
+  [/^(\S+)\. Known: (.+) and (\d+) more$/, '$1。已有：$2 等，另有 $3 个'],
+  [/^(\S+)\. Known: (.+)$/, '$1。已有：$2'],
   [/^The handler of (\S+) has no downstream of this name\.$/, '$1 的处理器没有这个名称的下游。'],
   [/^requires the scope (\S+)$/, '需要权限 $1'],
   [/^requires the scope (\S+) or (\S+)$/, '需要权限 $1 或 $2']

@@ -13,6 +13,7 @@ import { Problem } from '../runtime/errors.ts'
 const about = `Ackbox delivers tasks to downstreams and retries until they prove that they handled them.
 
 Post a task, read its deliveries and attempts, pause and resume a downstream, redeliver what failed.
+The examples have the messageCodes, bodies and downstreams of the sample handlers: put your own in their place.
 With AUTH on, press *Authorize* and paste a key (\`ack_…\`).`
 
 /** The OpenAPI of the routes that follow, and Swagger UI at /docs. */

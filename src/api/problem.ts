@@ -190,5 +190,11 @@ export const unknownDownstream = (name: string, names: readonly string[], pointe
 
 function withSuggestion(name: string, known: readonly string[]): string {
   const meant = nearest(name, known)
-  return meant ? `${name}. Did you mean ${meant}?` : name
+  if (meant !== undefined) return `${name}. Did you mean ${meant}?`
+  if (known.length === 0) return name
+  const more = known.length - mostNamed
+  return `${name}. Known: ${known.slice(0, mostNamed).join(', ')}${more > 0 ? ` and ${more} more` : ''}`
 }
+
+/** Names of messageCodes or downstreams in one answer. */
+const mostNamed = 5

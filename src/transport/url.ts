@@ -48,7 +48,8 @@ export function url(literals: TemplateStringsArray, ...values: unknown[]): SafeU
       'url: scheme, host and port must be written out, or come from one env value placed first'
     )
   }
-  for (let i = first; i < values.length; i++) href += encoded(values[i], i) + (literals[i + 1] ?? '')
+  for (let i = first; i < values.length; i++)
+    href += encoded(values[i], i, literals) + (literals[i + 1] ?? '')
   refuseDots(href)
   return new SafeUrl(href)
 }
@@ -69,11 +70,23 @@ function isOperators(value: string): boolean {
   return true
 }
 
-function encoded(value: unknown, index: number): string {
+function encoded(value: unknown, index: number, literals: readonly string[]): string {
   if (typeof value === 'string') return encodeURIComponent(value)
   if (typeof value === 'number' || typeof value === 'bigint' || typeof value === 'boolean')
     return String(value)
-  throw new TypeError(`url: placeholder ${index + 1} is ${value === null ? 'null' : typeof value}, not text`)
+  const kind = value === null ? 'null' : typeof value
+  const [before] = /(?:\/[^/?&=]*)?[/?&][^/?&=]*=?$/.exec(literals[index] ?? '') ?? []
+  throw new TypeError(
+    `url: placeholder ${index + 1} is ${kind}, not text${before ? `: it follows ${before}` : ''}${place()}`
+  )
+}
+
+/** The line of the handler, from the stack. */
+function place(): string {
+  const lines = new Error('for its stack').stack?.split('\n    at ').slice(1) ?? []
+  const own = lines.find(line => !line.includes(import.meta.url))
+  const [, file, line] = /\/([^/]+):(\d+):\d+\)?$/.exec(own ?? '') ?? []
+  return file === undefined ? '' : `, in ${file}, line ${line}`
 }
 
 /** encodeURIComponent does not encode dots, and a segment `..` would leave the path that the operator wrote. */

@@ -223,6 +223,14 @@ t.test('a messageCode that is misspelt is told what was meant', async t => {
   })
 })
 
+t.test('a messageCode that is like no other is answered with those that the key may use', async t => {
+  const { app } = await api(t)
+  t.match((await inject(app, '/tasks', { ...order, messageCode: 'nobody.knows' })).json(), {
+    code: 'UNKNOWN_CODE',
+    detail: /^nobody\.knows\. Known: .*order\.paid/
+  })
+})
+
 t.test('each task of a batch has its own answer, in its place', async t => {
   const { app } = await api(t)
   await inject(app, '/tasks', { ...order, taskNo: 'known' })

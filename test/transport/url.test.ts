@@ -25,6 +25,20 @@ t.test('a handler builds its address from env, literals and data', async t => {
   )
 })
 
+t.test(
+  'a value that is missing is told with its place in the URL and in the handler, without a secret',
+  async t => {
+    const missing = { id: undefined }
+    t.throws(() => url`${warehouse}/orders/${missing.id}/paid`, {
+      message:
+        /^url: placeholder 2 is undefined, not text: it follows \/orders\/, in url\.test\.\w+, line \d+$/
+    })
+    t.throws(() => url`https://api.example.com/x?token=s3cret&id=${null}`, {
+      message: /^url: placeholder 1 is null, not text: it follows &id=, in url\.test\.\w+, line \d+$/
+    })
+  }
+)
+
 t.test("whatever data a producer posts, scheme, host and port stay the operator's", async () => {
   fc.assert(
     fc.property(
