@@ -289,8 +289,9 @@ export async function setup(t: Test, options: SetupOptions = {}): Promise<Story>
   })
 
   async function quiet(): Promise<void> {
-    // Each part may give work to the others. After two rounds all of it is done.
-    for (let round = 0; round < 3; round++) {
+    // Each part may give work to the others: three rounds without a request are its end. The deliveries of a key go one after the other.
+    let sent = downstream.requests.length
+    for (let calm = 0; calm < 3; calm++) {
       await accept.idle()
       await succession.idle()
       await turn()
@@ -299,6 +300,8 @@ export async function setup(t: Test, options: SetupOptions = {}): Promise<Story>
       await deliver.idle()
       await record.idle()
       await turn()
+      if (downstream.requests.length > sent) calm = -1
+      sent = downstream.requests.length
     }
   }
 
