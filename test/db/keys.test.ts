@@ -1,3 +1,4 @@
+import { readdirSync, readFileSync } from 'node:fs'
 import path from 'node:path'
 import t from 'tap'
 import {
@@ -17,6 +18,7 @@ import {
 } from '../../src/db/api-keys.ts'
 import { writeAudit } from '../../src/db/audit.ts'
 import type { Sql } from '../../src/db/pool.ts'
+import { packageRoot } from '../../src/runtime/package.ts'
 import { only } from '../support/only.ts'
 import { page } from '../docs/markdown.ts'
 import { testDb } from '../support/postgres.ts'
@@ -276,4 +278,27 @@ t.test('the owner of the audit can remove old rows as the page on operations say
   await sql.begin(tx => tx.unsafe(removal.replaceAll(/^(?:begin|commit);$/gm, '')))
   t.match(await sql`select what from audit`, [{ what: 'new' }])
   await t.rejects(sql`delete from audit`, /audit is append-only/)
+})
+
+t.test('the migration finds the creators of older keys in the audit', async t => {
+  const { sql } = await testDb(t)
+  const full = await made(sql, { name: 'full', ...everything })
+  const tenant = await made(sql, { name: 'tenant', ...codeA, maker: full })
+  const child = await made(sql, { name: 'child', ...codeA, maker: tenant })
+  const robot = await made(sql, { name: 'robot', ...everything, maker: full })
+  const wanted = await sql`select id, created_by_id, quota_id from api_key order by id`
+  await sql`update api_key set created_by_id = null, quota_id = null`
+  // As a process of the version before has written them: with the key of who created it.
+  for (const [maker, key] of [
+    [full, tenant],
+    [tenant, child],
+    [full, robot]
+  ] as const)
+    await sql`insert into audit (who, key_id, what, target) values ('x', ${maker.id}, 'key.created', ${key.id})`
+  const folder = path.join(packageRoot, 'src/db/migrations')
+  const file = readdirSync(folder).find(name => name.endsWith('_key_makers.sql')) ?? ''
+  const statements = readFileSync(path.join(folder, file), 'utf8').split('--> statement-breakpoint')
+  for (const statement of statements.filter(text => /UPDATE "api_key"/.test(text)))
+    await sql.unsafe(statement)
+  t.same([...(await sql`select id, created_by_id, quota_id from api_key order by id`)], [...wanted])
 })
