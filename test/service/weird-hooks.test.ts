@@ -52,7 +52,9 @@ t.test(
         messageCode: 'test.weird',
         messageBody: one,
         // A target that is refused waits a minute for its next try.
-        ...(one.way === 'url' ? { retryTimes: 1 } : {})
+        ...(one.way === 'url' ? { retryTimes: 1 } : {}),
+        // Values of megabytes keep the process busy, and the downstream may close a connection meanwhile.
+        ...(harmless.includes(one.hook) ? { retryTimes: 10 } : {})
       })
       t.equal(answer.status, 201, nameOf(one))
     })
