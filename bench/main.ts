@@ -22,6 +22,7 @@ npm run bench -- retention [options]     old tasks are removed during full load:
 npm run bench -- upgrade [options]       the migrations of an upgrade on full tables: what they lock, and how long
 npm run bench -- outbox [options]        tasks enqueued by SQL compared with posted ones, and how soon they arrive
 npm run bench -- recovery [options]      a worker is killed: when the last of its deliveries arrives
+npm run bench -- against COMMIT          this version and another one by turns, and their ratio
 npm run bench -- quick                   a tiny run of each, to check that they work
 
 Runs each variant alone, one after the other, round after round, on a new PostgreSQL and a new Redis.
@@ -129,6 +130,7 @@ async function pipeline(): Promise<void> {
 }
 
 const others: Record<string, () => Promise<{ main(args: string[]): Promise<void> }>> = {
+  against: () => import('./against.ts'),
   backlog: () => import('./backlog.ts'),
   curves: () => import('./curves.ts'),
   dashboards: () => import('./dashboards.ts'),

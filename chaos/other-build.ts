@@ -18,16 +18,23 @@ export const buildIn = (dist: string): Build => ({
   handlers: join(dist, 'chaos/handlers')
 })
 
+/** See otherClone. */
+export const otherBuild = async (
+  root: string,
+  wanted: string,
+  say?: (line: string) => void
+): Promise<Build> => buildIn(join(await otherClone(root, wanted, say), 'dist'))
+
 /**
- * The build in this folder of a clone, or that of a commit of this clone, which is packed, installed and compiled once, into a folder of the
+ * This folder of a clone with a build, or that of a commit of this clone, which is packed, installed and compiled once, into a folder of the
  * system's temporary files. Rejects if there is none.
  */
-export async function otherBuild(
+export async function otherClone(
   root: string,
   wanted: string,
   say: (line: string) => void = () => {}
-): Promise<Build> {
-  if (existsSync(join(wanted, 'dist/src/main.js'))) return buildIn(join(resolve(wanted), 'dist'))
+): Promise<string> {
+  if (existsSync(join(wanted, 'dist/src/main.js'))) return resolve(wanted)
   const inRoot = { cwd: root, maxBuffer: 2 ** 24 }
   const commit = await run('git', ['rev-parse', '--verify', '--quiet', `${wanted}^{commit}`], inRoot).then(
     ({ stdout }) => stdout.trim(),
@@ -51,5 +58,5 @@ export async function otherBuild(
     rmSync(folder, { recursive: true, force: true })
     renameSync(made, folder)
   }
-  return buildIn(join(folder, 'dist'))
+  return folder
 }
