@@ -25,10 +25,10 @@ export const mutants: Record<string, Mutant> = {
   'record-before-send': {
     description: 'a delivery is HANDLED before its request is sent',
     file: 'src/delivery/execute.js',
-    from: 'ended = own && (await attempt(deps, own, downstream));',
+    from: 'ended = own && (await attempt(deps, own, downstream, rate));',
     to: `if (own)
             await deps.complete({ move: { ...keyOf(own.delivery), name: 'handled', handledBy: 'send' } });
-        ended = own && (await attempt(deps, own, downstream));`,
+        ended = own && (await attempt(deps, own, downstream, rate));`,
     expects: 'falseHandled',
     only: ['sink.fail', 'kill.worker']
   },

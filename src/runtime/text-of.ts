@@ -33,6 +33,10 @@ export function textOf(value: unknown, most = 200): string {
   return storable(rawText(value, most)).slice(0, most).replace(halfPairs, replacement)
 }
 
+/** The same, of an error with its name: `TypeError: …`. */
+export const namedTextOf = (value: unknown, most = 200): string =>
+  isError(value) ? `${textOf(memberOf(value, 'name'), 50)}: ${textOf(value, most)}` : textOf(value, most)
+
 const replacement = '\uFFFD'
 const halfPairs = /\p{Surrogate}/gu
 /** ASCII in UTF-16, read byte by byte. As plain text it is readable, and a secret in it is found. */

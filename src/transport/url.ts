@@ -81,11 +81,11 @@ function encoded(value: unknown, index: number, literals: readonly string[]): st
   )
 }
 
-/** The line of the handler, from the stack. */
+/** The line of the handler: of whoever called `url`. */
 function place(): string {
-  const lines = new Error('for its stack').stack?.split('\n    at ').slice(1) ?? []
-  const own = lines.find(line => !line.includes(import.meta.url))
-  const [, file, line] = /\/([^/]+):(\d+):\d+\)?$/.exec(own ?? '') ?? []
+  const caller: { stack?: string } = {}
+  Error.captureStackTrace(caller, url)
+  const [, file, line] = /\/([^/\n]+):(\d+):\d+\)?$/m.exec(caller.stack ?? '') ?? []
   return file === undefined ? '' : `, in ${file}, line ${line}`
 }
 

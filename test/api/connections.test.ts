@@ -272,11 +272,15 @@ t.test(
     await open.post({ ...order, taskNo: 'n' })
     t.equal((await open.app.inject('/tasks/n?wait=HANDLED')).statusCode, 429)
     const keyed = await api(t, { waitTask, auth: true })
-    keyed.addKey('ack_1234567890abcdef', { name: 'shop', scopes: ['tasks:read', 'tasks:write'] })
+    keyed.addKey('ack_1234567890abcdef', {
+      id: 'key_shop',
+      name: 'shop',
+      scopes: ['tasks:read', 'tasks:write']
+    })
     const headers = { authorization: 'Bearer ack_1234567890abcdef' }
     await keyed.post({ ...order, taskNo: 'n' }, headers)
     t.equal((await keyed.app.inject({ url: '/tasks/n?wait=HANDLED', headers })).statusCode, 429)
-    t.same(owners, ['127.0.0.1', 'shop'])
+    t.same(owners, ['127.0.0.1', 'key_shop'], 'the id that the key shares its limits by, and not its name')
   }
 )
 

@@ -248,17 +248,21 @@ t.test('the handler in the README compiles, and gives the requests it shows', as
   const handler = pageOf('README.md').blocks.find(
     ({ language, text }) => language === 'ts' && text.includes('defineHandler')
   )
-  // No custom conditions: the types come from dist, as for a folder of handlers outside the project.
+  // The types come from the sources: `npm test` writes no declarations. test/package compiles with those of the package.
   const compilerOptions = {
-    rootDir: '.',
-    outDir: 'out',
+    rootDir: '../..',
+    noEmit: true,
     incremental: false,
     declaration: false,
-    customConditions: []
+    customConditions: ['ackbox-source']
   }
   writeFileSync(
     path.join(made, 'tsconfig.json'),
-    JSON.stringify({ extends: '../../tsconfig.json', compilerOptions, include: ['*.ts'] })
+    JSON.stringify({
+      extends: '../../tsconfig.json',
+      compilerOptions,
+      include: ['*.ts', '../../src/**/*.d.ts']
+    })
   )
   const compile = async (text: string): Promise<Said> => {
     writeFileSync(path.join(made, 'order-shipped.ts'), text)
@@ -270,7 +274,7 @@ t.test('the handler in the README compiles, and gives the requests it shows', as
   t.equal(right.code, 0, `it compiles\n${right.output}`)
 
   const env = {
-    HANDLERS_DIR: path.join(made, 'out'),
+    HANDLERS_DIR: made,
     LEDGER_URL: 'http://127.0.0.1:8081',
     POINTS_URL: 'http://127.0.0.1:8082'
   }

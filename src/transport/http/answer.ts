@@ -1,7 +1,7 @@
 import { answerLimit } from '../../domain/redact.ts'
 import { joined, type RawHeaders } from './headers.ts'
 import type { Accepted, Answer, Verdict } from '../types.ts'
-import { textOf } from '../../runtime/text-of.ts'
+import { namedTextOf } from '../../runtime/text-of.ts'
 
 /** Bytes of an answer that are stored, and bytes that `accepted` gets. */
 export const [bytesKept, bytesRead] = [answerLimit, 65_536]
@@ -56,6 +56,6 @@ export function judgedBy(accepted: Accepted, answer: Answer): Verdict | { wrong:
     // It also allows `json && json.ok`, which is null for the answer null.
     return verdict === true || verdict === 'refused' ? verdict : false
   } catch (error) {
-    return { wrong: `accepted_threw: ${textOf(error)}` }
+    return { wrong: `accepted_threw: ${namedTextOf(error)}` }
   }
 }
