@@ -7,7 +7,7 @@ import {
   type ClaimedRun,
   type RunResult
 } from '../db/reconciliations.ts'
-import type { Sql } from '../db/pool.ts'
+import { isInfrastructure, type Sql } from '../db/pool.ts'
 import type { Reads } from '../db/reads.ts'
 import { lowestUuid, taskNoForm, uuidv7 } from '../domain/ids.ts'
 import type { LoadedHandler, LoadedReconcile } from '../handler/loaded.ts'
@@ -40,13 +40,14 @@ const leaseMarginMs = 60_000
 const mostTheirs = 1_000_000
 const mostAlarms = 10_000
 const mostNamed = 100
+const mostInvalidLogged = 10
 const atOnce = 5_000
 
 type Scheduled = LoadedReconcile & { messageCode: string; downstream: string }
 
 /** Compares by schedule the handled tasks of downstreams with the tasks that are HANDLED here. Needs no leader: a claim is a lease. */
 export function reconciler(deps: ReconcilerDeps): Reconciler {
-  const { sql, node, runMs = 300_000 } = deps
+  const { sql, node, log, runMs = 300_000 } = deps
   const all: Scheduled[] = [...deps.handlers.values()].flatMap(({ messageCode, downstreams }) =>
     downstreams.flatMap(({ name, reconcile }) =>
       reconcile ? [{ ...reconcile, messageCode, downstream: name }] : []
@@ -60,11 +61,17 @@ export function reconciler(deps: ReconcilerDeps): Reconciler {
       isAdded = true
       for (const one of all) {
         if (stopping.aborted) break
-        const { everyMs, settleMs } = one
+        const { everyMs, settleMs, messageCode, downstream } = one
         const leaseMs = runMs + leaseMarginMs
-        const claim = await claimRun(sql, one, { owner: node, leaseMs, everyMs, settleMs })
-        if (claim)
-          await run(deps, one, claim, AbortSignal.any([stopping, AbortSignal.timeout(runMs)]), stopping)
+        try {
+          const claim = await claimRun(sql, one, { owner: node, leaseMs, everyMs, settleMs })
+          if (claim)
+            await run(deps, one, claim, AbortSignal.any([stopping, AbortSignal.timeout(runMs)]), stopping)
+        } catch (err) {
+          // The others would fail too.
+          if (isInfrastructure(err)) throw err
+          log.warn({ err, messageCode, downstream }, 'reconcile.failed')
+        }
       }
       return lookMs
     }
@@ -81,8 +88,10 @@ async function run(
   const { sql, log } = deps
   const { messageCode, downstream } = one
   try {
-    const theirs = await untilAborted(signal, theirTaskNos(one, claim, signal))
-    if (!theirs) throw new Error(stopping.aborted ? 'the process stops' : 'run took too long')
+    const returned = await untilAborted(signal, theirTaskNos(one, claim, signal))
+    if (!returned) throw new Error(stopping.aborted ? 'the process stops' : 'run took too long')
+    const { theirs, invalid, invalidValues } = returned
+    if (invalid > 0) log.warn({ messageCode, downstream, invalid, invalidValues }, 'reconcile.invalid')
     const found = await compare(deps.reads, claim, theirs)
     if (!(await writeRun(sql, claim, claim.isBehind ? 0 : one.everyMs, found))) return
     const { missing, differs, unknown, unknownTaskNos } = found
@@ -95,20 +104,33 @@ async function run(
   }
 }
 
+interface Returned {
+  theirs: ReadonlySet<string>
+  /** The number of values that are no taskNo. The others are compared. */
+  invalid: number
+  /** The texts of the first of them. */
+  invalidValues: readonly string[]
+}
+
 async function theirTaskNos(
   { run, downstream }: Scheduled,
   { from, to }: ClaimedRun,
   signal: AbortSignal
-): Promise<Set<string>> {
+): Promise<Returned> {
   const theirs = new Set<string>()
+  const invalidValues: string[] = []
+  let invalid = 0
   for await (const taskNo of await run({ downstream, from, to, signal })) {
     if (signal.aborted) break
-    if (typeof taskNo !== 'string' || !taskNoForm.test(taskNo))
-      throw new TypeError(`run returned ${textOf(taskNo)}, which is not a taskNo`)
-    if (theirs.add(taskNo).size > mostTheirs)
+    if (typeof taskNo === 'string' && taskNoForm.test(taskNo)) theirs.add(taskNo)
+    else if (++invalid <= mostInvalidLogged) invalidValues.push(textOf(taskNo))
+    if (theirs.size + invalid > mostTheirs)
       throw new RangeError(`run returned more than ${mostTheirs} taskNos: run it more often`)
   }
-  return theirs
+  // Each handled task would be missing.
+  if (invalid > 0 && theirs.size === 0)
+    throw new TypeError(`run returned ${invalidValues[0]}, which is not a taskNo, and no taskNo`)
+  return { theirs, invalid, invalidValues }
 }
 
 async function compare(reads: Reads, claim: ClaimedRun, theirs: ReadonlySet<string>): Promise<RunResult> {

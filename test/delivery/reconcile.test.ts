@@ -227,6 +227,43 @@ t.test('a run that throws, hangs or gives nonsense comes again, and says why', a
   }
 })
 
+t.test('a value that is no taskNo is logged, and the others are compared', async t => {
+  const { post, quiet, theirs, alarms, due, one, never, sql, logged } = await story(t)
+  const [same, missing] = [await post(), await post()]
+  await quiet()
+  theirs
+    .add(undefined as unknown as string)
+    .add('two words\0')
+    .add(same)
+  await due()
+  await new Promise(resolve => setTimeout(resolve, 5)) // now all are older than settleMs
+  await one.look(never)
+  t.match(await alarms(), only({ taskNo: missing, reason: 'MISSING' }))
+  t.match(
+    logged('reconcile.invalid'),
+    only({ downstream: 'warehouse', invalid: 2, invalidValues: only('undefined', 'two words\uFFFD') })
+  )
+  t.match(await sql`select error, missing from reconciliation`, only({ error: null, missing: 1 }))
+})
+
+t.test('a comparison that cannot be claimed is logged, and the later ones run', async t => {
+  const { handlers, asked, never, sql, log, logged } = await story(t)
+  const [known] = handlers.values()
+  if (!known) throw new Error('no handler')
+  const messageCode = 'an.earlier.one'
+  const both = new Map([[messageCode, { ...known, messageCode }], ...handlers])
+  const two = reconciler({ sql, reads: readsOf(t, sql), handlers: both, node: 'two', log })
+  await two.look(never)
+  await sql`update reconciliation set next_at = now()`
+  await sql.unsafe(`
+    create function refuse() returns trigger language plpgsql as $$begin raise exception 'this row is broken' using errcode = '22012'; end$$;
+    create trigger refuse before update on reconciliation for each row when (old.message_code = '${messageCode}')
+      execute function refuse()`)
+  await two.look(never)
+  t.equal(asked.length, 1)
+  t.match(logged('reconcile.failed'), only({ messageCode, err: /this row is broken/ }))
+})
+
 t.test('whatever a run throws or returns, it is recorded and comes again', async t => {
   let run: () => unknown = () => []
   const { due, one, never, sql } = await story(t, { run: () => run() as never })
