@@ -16,17 +16,24 @@ export function jsonBody(what: string, value: object, rules: BodyRules): string 
   check(value, [])
   return JSON.stringify(value)
 
-  function check(one: unknown, path: string[]): void {
-    const problem = problemOf(one)
-    if (problem !== undefined) throw wrong(problem, path)
-    if (typeof one !== 'object' || one === null) return
+  function check(one: unknown, path: string[], isMember = false): void {
+    if (typeof one !== 'object' || one === null) return checkMembers(one, path)
     if (path.length > deepest) throw wrong('more levels than a body may have, or itself', path.slice(0, 3))
     if ('toJSON' in one && typeof one.toJSON === 'function') {
       const made: unknown = one.toJSON(path.at(-1) ?? '')
       if (one instanceof Date && made === null) throw wrong('a Date that is no time', path)
-      if (made !== one) check(made, path)
-      return
+      if (isLost(made) && isMember) return lose(made, path)
+      if (isLost(made)) throw wrong(`a toJSON that returns ${nameOf(made)}, which JSON cannot hold`, path)
+      if (made !== one) return checkMembers(made, path)
     }
+    checkMembers(one, path)
+  }
+
+  /** JSON calls no toJSON of what a toJSON has made. */
+  function checkMembers(one: unknown, path: string[]): void {
+    const problem = problemOf(one)
+    if (problem !== undefined) throw wrong(problem, path)
+    if (typeof one !== 'object' || one === null) return
     if (Array.isArray(one)) {
       for (let n = 0; n < one.length; n++) {
         const element: unknown = one[n]
@@ -39,7 +46,7 @@ export function jsonBody(what: string, value: object, rules: BodyRules): string 
     for (const name of Object.keys(one)) {
       const member = (one as { [name: string]: unknown })[name]
       if (isLost(member)) lose(member, [...path, name])
-      else if (!isPlain(member)) check(member, [...path, name])
+      else if (!isPlain(member)) check(member, [...path, name], true)
     }
   }
 
@@ -67,7 +74,13 @@ const nameOf = (value: unknown): string => (value === undefined ? 'undefined' : 
 function problemOf(value: unknown): string | undefined {
   if (typeof value === 'number' && !Number.isFinite(value)) return `${value}, which JSON would write as null`
   if (typeof value === 'bigint') return 'a bigint, which JSON cannot hold: send its text'
-  if (value instanceof Map || value instanceof Set)
-    return `a ${value instanceof Map ? 'Map' : 'Set'}, which JSON would write as {}`
-  return undefined
+  if (value instanceof Number) return problemOf(value.valueOf())
+  if (typeof value !== 'object' || value === null) return undefined
+  const kind = Object.prototype.toString.call(value).slice(8, -1)
+  return keptByJson.has(kind) || Object.keys(value).length > 0
+    ? undefined
+    : `${/^[AEIO]/.test(kind) ? 'an' : 'a'} ${kind}, which JSON would write as {}`
 }
+
+/** Others without members have their content elsewhere: a Map, a Promise, an ArrayBuffer, a URLSearchParams. */
+const keptByJson = new Set(['Object', 'Array', 'Number', 'String', 'Boolean'])

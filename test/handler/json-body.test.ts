@@ -51,7 +51,8 @@ t.test('NaN in a body fails the attempt and is named, where JSON would send null
     [{ id: 12n }, /at \/id a bigint, which JSON cannot hold/],
     [{ 'a/b': new Map([[1, 2]]) }, /at \/a~1b a Map, which JSON would write as \{\}/],
     [{ at: new Date(Number.NaN) }, /at \/at a Date that is no time/],
-    [{ price: { toJSON: () => Number.NaN } }, /at \/price NaN,/]
+    [{ price: { toJSON: () => Number.NaN } }, /at \/price NaN,/],
+    [{ price: Object(Number.NaN) as object }, /at \/price NaN,/]
   ]
   for (const [value, error] of cases) t.throws(() => bodyOf(value), { message: error }, String(error))
   const loop: { self?: object } = {}
@@ -60,6 +61,32 @@ t.test('NaN in a body fails the attempt and is named, where JSON would send null
     message: /at \/self\/self\/self more levels than a body may have, or itself/
   })
 })
+
+t.test(
+  'a value that JSON would write as nothing or as {} fails the attempt: no other body is sent',
+  async t => {
+    const itself = { cents: Number.NaN, toJSON: () => itself as object }
+    const cases: [unknown, RegExp][] = [
+      [{ toJSON() {} }, /^the body of points has at its top a toJSON that returns undefined,/],
+      [[{ toJSON: () => () => 1 }], /at \/0 a toJSON that returns a function,/],
+      [itself, /at \/cents NaN,/],
+      [new URLSearchParams('a=1'), /at its top a URLSearchParams, which JSON would write as \{\}/],
+      [new ArrayBuffer(4), /an ArrayBuffer,/],
+      [{ later: Promise.resolve(1) }, /at \/later a Promise,/],
+      [{ match: /a/ }, /at \/match a RegExp,/]
+    ]
+    for (const [value, error] of cases) t.throws(() => bodyOf(value), { message: error }, String(error))
+    class Empty {}
+    const text = '{"empty":{},"n":5,"s":"","at":"http://a.test/"}'
+    const kept = {
+      empty: new Empty(),
+      n: Object(5) as object,
+      s: Object('') as object,
+      at: new URL('http://a.test')
+    }
+    t.equal(bodyOf(kept).text, text)
+  }
+)
 
 t.test('a body of the values of JSON is sent as JSON, by each transport that has a body', async t => {
   const value = { a: [1, 'x', null, true, -0.5], at: new Date(0), in: { none: {} } }
@@ -84,6 +111,7 @@ t.test(
       text: '{"items":[{"sku":1},{}]}',
       warned: ['points.earned points /note', 'points.earned points /items/0/size']
     })
+    t.same(bodyOf({ price: { toJSON() {} } }), { text: '{}', warned: ['points.earned points /price'] })
     const error = {
       message: /^the body of points has at \/note undefined: JSON would leave the member out; write null/
     }
