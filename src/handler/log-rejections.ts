@@ -1,7 +1,7 @@
 import { basename, join, parse } from 'node:path'
 import { fileURLToPath, pathToFileURL } from 'node:url'
 import { isPowerOfTen, type Logger } from '../runtime/logger.ts'
-import { isError, memberOf } from '../runtime/text-of.ts'
+import { codeOf, isError, memberOf } from '../runtime/text-of.ts'
 import type { LoadedHandler } from './loaded.ts'
 
 interface RejectionDeps {
@@ -25,11 +25,13 @@ export function logRejections({ log, folder, handlers, count }: RejectionDeps): 
   const times = new Map<string, number>()
   process.on('unhandledRejection', reason => {
     const at = placeIn(folder, reason)
-    const messageCode = at === undefined ? 'unknown' : codeOf(handlers()?.values() ?? [], at.file)
+    const messageCode = at === undefined ? 'unknown' : messageCodeOf(handlers()?.values() ?? [], at.file)
     count(messageCode)
     const place = at === undefined ? '' : `${at.file}, line ${at.line}`
-    const n = (times.get(place) ?? 0) + 1
-    if (n > 1 || times.size < mostPlaces) times.set(place, n)
+    const own = place || originOf(reason)
+    const counted = times.has(own) || times.size < mostPlaces ? own : ''
+    const n = (times.get(counted) ?? 0) + 1
+    times.set(counted, n)
     if (isPowerOfTen(n))
       log.error({ err: reason, messageCode, ...(place === '' ? {} : { place }), times: n }, 'hook.rejected')
   })
@@ -50,8 +52,15 @@ function placeIn(folder: string, reason: unknown): { file: string; line: string 
   return undefined
 }
 
+/** Where an error without a line of a handler comes from, be it a library or Ackbox itself: none must hide behind another in the log. */
+function originOf(reason: unknown): string {
+  const stack = isError(reason) ? memberOf(reason, 'stack') : undefined
+  const [line] = typeof stack === 'string' ? (/^ +at .{1,500}$/m.exec(stack.slice(-16_384)) ?? []) : []
+  return line ?? codeOf(reason) ?? ''
+}
+
 /** A compiled handler of this project has the name of its source. */
-function codeOf(handlers: Iterable<LoadedHandler>, file: string): string {
+function messageCodeOf(handlers: Iterable<LoadedHandler>, file: string): string {
   for (const handler of handlers)
     if (parse(handler.file).name === parse(file).name && basename(file) === file) return handler.messageCode
   return 'unknown'

@@ -27,7 +27,11 @@ t.test(
       return Number(found.exec(await body.text())?.[1])
     }
     await until('all are counted', async () => (await metric('test.rejecting')) === 13)
-    t.equal(await metric('unknown'), 12, 'a text has no stack')
+    t.equal(
+      await metric('unknown'),
+      24,
+      'a text has no stack, and an error of a library no line of a handler'
+    )
     const lines = service
       .stdout()
       .split('\n')
@@ -40,7 +44,11 @@ t.test(
       err: { message: 'nobody waits for this' },
       times: 1
     })
-    t.equal(lines.length, 4, 'each place at its 1st and its 10th time')
+    t.equal(lines.length, 6, 'each place at its 1st and its 10th time')
+    t.match(
+      lines.find(line => JSON.stringify(line).includes('of a library')),
+      { messageCode: 'unknown', times: 1 }
+    )
     t.match(await service.kill('SIGTERM'), { code: 0 })
   }
 )

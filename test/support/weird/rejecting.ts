@@ -1,4 +1,5 @@
 import { defineHandler, env, url, z } from 'ackbox/handler'
+import { rejectElsewhere } from '../reject-elsewhere.ts'
 
 /** A promise that nobody awaits. */
 async function forgotten(): Promise<never> {
@@ -17,6 +18,7 @@ export default defineHandler({
         void forgotten()
         // oxlint-disable-next-line typescript/prefer-promise-reject-errors -- without a stack
         void Promise.reject('plain text')
+        void rejectElsewhere()
         return { url: url`${env.TEST_SINK}/plain`, body: raw }
       }
     }
