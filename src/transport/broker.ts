@@ -138,7 +138,7 @@ export async function allowedAddress(guard: Guard, place: { host: string; port: 
   return (await accepting(place, [first, ...others])) ?? first.address
 }
 
-/** All addresses of a host, without a connection. Rejects with a Failure unless the egress guard allows each. */
+/** The addresses of a host that the egress guard allows, without a connection. Rejects with a Failure if it allows none. */
 export async function allowedAddresses(
   guard: Guard,
   { host, port }: { host: string; port: number }

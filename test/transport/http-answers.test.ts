@@ -4,6 +4,7 @@ import t from 'tap'
 import type { Outcome } from '../../src/domain/types.ts'
 import { monitor } from '../../fuzz/monitor.ts'
 import { guard } from '../../src/transport/egress/guard.ts'
+import { contentDecoder } from '../../src/transport/http/content-coding.ts'
 import { httpTransport } from '../../src/transport/http/http.ts'
 import type { Accepted } from '../../src/transport/types.ts'
 import { answer, rawServer } from './raw-server.ts'
@@ -462,4 +463,20 @@ t.test('a bomb costs neither memory nor turns of the event loop', async t => {
   t.ok(peak - before < 128e6, `${peak - before} bytes`)
   const blockMs = watch.longestBlockMs()
   t.ok(blockMs < 100, `${blockMs} ms of CPU time`)
+})
+
+t.test('the bombs of one downstream keep no answer of another waiting', async t => {
+  const decoder = contentDecoder(65_536)
+  const sent = brotli(bomb)
+  const isWanted = (): boolean => true
+  let decoded = 0
+  const bombs = Array.from({ length: 20 }, async () => {
+    const { broken } = await decoder(sent, ['br'], { downstream: 'bombs', isWanted })
+    decoded++
+    return broken
+  })
+  const { body } = await decoder(gzipSync(good), ['gzip'], { downstream: 'warehouse', isWanted })
+  t.equal(body.toString(), good)
+  t.ok(decoded < bombs.length, `${decoded} bombs were decoded before it`)
+  t.same(new Set(await Promise.all(bombs)), new Set(['answer_too_long']))
 })

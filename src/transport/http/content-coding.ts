@@ -15,12 +15,14 @@ interface Decoded {
 export type ContentDecoder = (
   body: Buffer,
   codings: readonly string[],
-  isWanted: () => boolean
+  by: { downstream: string; isWanted: () => boolean }
 ) => Promise<Decoded>
 
 /** An application and a proxy in front of it may each add one. */
 const codingsMost = 2
 const triesMost = 4
+/** Bodies that are decoded at the same time, as many as Node has threads for it: brotli fills 16 MB before its first byte. */
+const decodedMost = 4
 
 const { Z_SYNC_FLUSH, Z_FINISH, BROTLI_OPERATION_FLUSH, BROTLI_OPERATION_FINISH } = constants
 const gunzipped = promisify(gunzip)
@@ -29,16 +31,37 @@ const inflatedRaw = promisify(inflateRaw)
 const unbrotlied = promisify(brotliDecompress)
 
 /**
- * `most`: bytes that are kept of a decoded body; a bomb costs no more. Outside of the event loop, and one body at a time: brotli fills
- * 16 MB before its first byte.
+ * `most`: bytes that are kept of a decoded body; a bomb costs no more. Outside of the event loop, one body of each downstream at a time:
+ * the bombs of one keep no other waiting.
  */
 export function contentDecoder(most: number): ContentDecoder {
-  let last: Promise<unknown> = Promise.resolve()
-  return (body, codings, isWanted) => {
-    const next = last.then(async () => (isWanted() ? await decoded(body, codings, most) : { body }))
-    last = next
-    return next
+  /** In the order of their turns. */
+  const waiting = new Map<string, (() => Promise<void>)[]>()
+  const busy = new Set<string>()
+
+  function start(): void {
+    for (const [downstream, bodies] of waiting) {
+      if (busy.size === decodedMost) return
+      if (!busy.has(downstream)) void decodeNext(downstream, bodies)
+    }
   }
+
+  async function decodeNext(downstream: string, bodies: (() => Promise<void>)[]): Promise<void> {
+    busy.add(downstream)
+    await bodies.shift()?.()
+    busy.delete(downstream)
+    waiting.delete(downstream)
+    if (bodies.length > 0) waiting.set(downstream, bodies)
+    start()
+  }
+
+  return (body, codings, { downstream, isWanted }) =>
+    new Promise(resolve => {
+      const bodies = waiting.get(downstream) ?? []
+      bodies.push(async () => resolve(isWanted() ? await decoded(body, codings, most) : { body }))
+      waiting.set(downstream, bodies)
+      start()
+    })
 }
 
 async function decoded(body: Buffer, codings: readonly string[], most: number): Promise<Decoded> {

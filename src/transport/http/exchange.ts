@@ -26,6 +26,7 @@ export class Exchange implements Carried, Due, Awaiting {
   due: number
   index = -1
   readonly signal: AbortSignal
+  readonly #downstream: string
   readonly #accepted: Accepted | undefined
   readonly #limits: ExchangeLimits
   readonly #decoder: ContentDecoder
@@ -50,6 +51,7 @@ export class Exchange implements Carried, Due, Awaiting {
   ) {
     this.due = performance.now() + context.timeoutMs
     this.signal = context.signal
+    this.#downstream = context.downstream
     this.#accepted = accepted
     this.#limits = limits
     this.#decoder = decoder
@@ -157,7 +159,8 @@ export class Exchange implements Carried, Due, Awaiting {
     this.#isDecoding = true
     this.#chunks = []
     if (destroy) this.cut()
-    void this.#decoder(body, codings, () => this.#end !== undefined).then(decoded =>
+    const by = { downstream: this.#downstream, isWanted: () => this.#end !== undefined }
+    void this.#decoder(body, codings, by).then(decoded =>
       this.#finish(this.#judge(decoded.body, broken ?? decoded.broken), false)
     )
   }
