@@ -53,12 +53,12 @@ export function redactEnd(end: AttemptEnd): AttemptEnd {
 }
 
 /** Names of headers and query parameters that hold credentials. */
-const login = /auth|cookie|token|secret|password|credential|api[-_]?key|^key$|^sig(?:nature)?$/i
+const login = /auth|cookie|token|secret|password|credential|api[-_]?key|^key$|^sig(?:n|nature)?$/i
 const isLogin = (name: string): boolean => login.test(name)
 /** `Ocp-Apim-Subscription-Key`, `x-functions-key`, `accessKey`: but many keys that end like this only order or group messages. */
 const isCredential = (name: string): boolean =>
   isLogin(name) ||
-  /signature|passw|pwd/i.test(name) ||
+  /signature|passw|pwd|[-_]sign$/i.test(name) ||
   (/key$/i.test(name) && !/idempot|order|partition|routing|message|dedup|sort|cache|biz/i.test(name))
 /** A shorter value is not treated as a secret: it would match in every answer. */
 const shortest = 8
@@ -226,7 +226,7 @@ const userOfUrl = /(\bhttps?:\/\/)[^/?#\s"@]*@/gi
  * with the square of a text of many `?`, or worse.
  */
 const loginsOfQuery =
-  /([?&](?:(?=[^=&#?]*(?:auth|token|secret|passw|pwd|credential|signature|(?:api|access|app|subscription)[-_]?key))[^=&#?]*|key|sig(?:nature)?)=)[^&#\s"]*/gi
+  /([?&](?:(?=[^=&#?]*(?:auth|token|secret|passw|pwd|credential|signature|(?:api|access|app|subscription)[-_]?key))[^=&#?]*|key|sig(?:n|nature)?)=)[^&#\s"]*/gi
 
 function queryOf(url: unknown): object | undefined {
   const text = typeof url === 'string' ? url : String((url as { href?: string } | undefined)?.href)

@@ -164,16 +164,26 @@ t.test('a key for access is a credential in whatever word it ends, and a key tha
     'X-Access-Key',
     'accessKey',
     'X-Signature',
+    'x-ca-sign',
+    'sign',
     'x-pwd'
   ])
     t.match(shown(name), { reason: 'it was [masked]' }, name)
-  for (const name of ['idempotency-key', 'Idempotency-Key', 'x-ordering-key', 'partitionKey', 'x-monkey-id'])
+  for (const name of [
+    'idempotency-key',
+    'Idempotency-Key',
+    'x-ordering-key',
+    'partitionKey',
+    'x-monkey-id',
+    'x-design'
+  ])
     t.match(shown(name), { reason: `it was ${secret}` }, name)
-  const query = redactRequestSecrets(
-    { kind: 'failed', reason: secret },
-    { url: `https://a/?subscription-key=${secret}` }
-  )
-  t.match(query, { reason: '[masked]' })
+  for (const name of ['subscription-key', 'sign']) {
+    const url = `https://a/?${name}=${secret}`
+    t.match(redactRequestSecrets({ kind: 'failed', reason: secret }, { url }), { reason: '[masked]' }, name)
+    t.match(shownRequest({ url }, []), { url: `https://a/?${name}=[masked]` }, name)
+  }
+  t.match(shownRequest({ url: 'https://a/?design=blue-and-white' }, []), { url: /=blue-and-white$/ })
   t.end()
 })
 
