@@ -255,3 +255,7 @@ const mayBeOfRow = (err: unknown): boolean => {
   const { errno, code } = err as { errno?: number; code?: string }
   return isOfData(err) || limits.has(errno) || (errno === undefined && code === undefined)
 }
+
+/** The same for a query of somebody else: a subquery of several rows, or an error that a function signals. */
+export const mayBeOfExpression = (err: unknown): boolean =>
+  mayBeOfRow(err) || /^(21|45)/.test((err as { sqlState?: string }).sqlState ?? '')

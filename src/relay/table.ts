@@ -1,12 +1,17 @@
 // Reads the rows of a home-grown message table as tasks, in a read-only transaction.
+import { randomUUID } from 'node:crypto'
 import type { Readable } from 'node:stream'
 import type { RowDataPacket } from 'mysql2'
-import { connectUnpinned, locatePrimary } from '../db/pool.ts'
+import { textArray } from '../db/arrays.ts'
+import { mayBeOfRow } from '../db/batch.ts'
+import { connectUnpinned, isInfrastructure, locatePrimary, type Transaction } from '../db/pool.ts'
 import { problemBody } from '../runtime/errors.ts'
 import { sessionSettings } from '../runtime/session-settings.ts'
 import { kinds, type Columns, type Member } from './columns.ts'
 import { answerWithin, mysqlDriver, socketOf } from './mysql-connection.ts'
 import { importSession, wishes } from './mysql-session.ts'
+import { byKey, wholeThenByKey, type WholeKeyReader } from './read-rows.ts'
+import { mayBeOfExpression } from './mysql.ts'
 import { setLocal, timeText } from './postgres.ts'
 import { longestSilenceMs, RelayError, type RelayRow } from './source.ts'
 
@@ -63,14 +68,12 @@ async function inPostgres<Result>(
         ...sessionSettings,
         idle_in_transaction_session_timeout: '0',
         statement_timeout: '0',
-        transaction_timeout: '0'
+        transaction_timeout: '0',
+        // All rows are read: the first ones need not come early.
+        cursor_tuple_fraction: '1'
       })
-      const { all, count } = statements(query, asPostgres, '"', [])
-      const [found] = await tx<[{ n: string }]>`${tx.unsafe(count)}`
-      return await work({
-        count: Number(found.n),
-        batches: batched(tx<Found[]>`${tx.unsafe(all)}`.cursor(query.batch))
-      })
+      const [found] = await tx<[{ n: string }]>`${tx.unsafe(countOf(query))}`
+      return await work({ count: Number(found.n), batches: postgresRows(tx, query) })
     })) as Result
   } finally {
     await sql.end({ timeout: 5 })
@@ -118,17 +121,40 @@ async function inMysql<Result>(
         session.query(wish).catch(() => {})
       )
     await answerWithin(silenceMs, session.query('start transaction with consistent snapshot, read only'))
-    const { all, count } = statements(query, asMysql, '`', [unreadable(query.columns)])
-    const [found] = await session.query<RowDataPacket[]>(count)
-    const reading = connection.query(all)
+    const [found] = await session.query<RowDataPacket[]>(countOf(query))
+    const text = mysqlText(taskNoOf(query))
+    const members = membersOf(query, asMysql, '`', [unreadable(query.columns), `${text} as \`key\``])
+    const reading = connection.query(`select ${members} ${fromOf(query)}${orderOf(query)}`)
     reading.once('end', () => {
       isWhole = true
     })
     rows = reading.stream({ highWaterMark: query.batch })
     // The loop over the rows throws the error, also one from before its begin.
     rows.on('error', () => {})
-    const read = batched(untilStopped(gathered(rows, query.batch), signal))
-    return await work({ count: Number(found[0]?.['n'] ?? 0), batches: read })
+    const ask = async (statement: string): Promise<Found[]> =>
+      (await session.query<RowDataPacket[]>(statement))[0] as Found[]
+    const reader: WholeKeyReader<Found> = {
+      async *keys() {
+        if (byNumber.test(query.order ?? ''))
+          throw new RelayError(
+            'A row of the query cannot be computed, and the rows cannot be read one by one in an --order by numbers of columns: name the columns.'
+          )
+        const all = await ask(`select ${text} as \`key\` ${fromOf(query)}${orderOf(query)}`)
+        for (let at = 0; at < all.length; at += query.batch)
+          yield all.slice(at, at + query.batch).map(row => String(row.key))
+      },
+      // As bytes: a collation may hold two taskNos to be the same. In hexadecimal, whatever the server's sql_mode escapes with.
+      read: async keys =>
+        await ask(
+          `select ${members} ${fromOf(query, `cast(${text} as binary) in (${keys.map(key => `x'${Buffer.from(key).toString('hex')}'`).join()})`)}`
+        ),
+      keyOf: row => String(row.key),
+      nameOf: key => `taskNo ${key}`,
+      taskNoOf: key => Promise.resolve(key),
+      mayBeOfRow: mayBeOfExpression
+    }
+    const read = wholeThenByKey(gathered(rows, query.batch), reader, { rowOf, batch: query.batch })
+    return await work({ count: Number(found[0]?.['n'] ?? 0), batches: untilStopped(read, signal) })
   } catch (err) {
     if (signal.aborted && rows === undefined) return undefined
     throw err
@@ -150,7 +176,7 @@ async function* untilStopped<T>(batches: AsyncIterable<T>, signal: AbortSignal):
   }
 }
 
-type Found = Record<Member | 'unreadable', string | number | boolean | null>
+type Found = Record<Member | 'unreadable' | 'key', string | number | boolean | null>
 
 /** The flag values in home-grown tables of MySQL, which has no boolean type. The last value of each line is that of BIT. */
 const flags = new Map([
@@ -195,19 +221,117 @@ function unreadable(columns: Columns): string {
   return `concat_ws(',', ${names.join(', ')}) as unreadable`
 }
 
-function statements(
-  { table, columns, where, order }: TableQuery,
-  cast: Cast,
-  quote: '"' | '`',
-  more: string[]
-): { all: string; count: string } {
-  const members = Object.entries(columns).map(
-    ([name, expression]) => `${cast(kinds[name as Member], expression)} as ${quote}${name}${quote}`
+const membersOf = ({ columns }: TableQuery, cast: Cast, quote: '"' | '`', more: readonly string[]): string =>
+  [
+    ...Object.entries(columns).map(
+      ([name, expression]) => `${cast(kinds[name as Member], expression)} as ${quote}${name}${quote}`
+    ),
+    ...more
+  ].join(', ')
+
+function fromOf({ table, where }: TableQuery, condition?: string): string {
+  const conditions = [where, condition].flatMap(one => (one === undefined ? [] : `(${one})`))
+  return `from ${table}${conditions.length === 0 ? '' : ` where ${conditions.join(' and ')}`}`
+}
+
+const orderOf = ({ order }: TableQuery): string => (order === undefined ? '' : ` order by ${order}`)
+const countOf = (query: TableQuery): string => `select count(*) as n ${fromOf(query)}`
+const taskNoOf = ({ columns }: TableQuery): string => columns.taskNo ?? 'null'
+/** An order by the number of a column means a column of the whole query. */
+const byNumber = /(?:^|,)\s*\d+\s*(?:$|,|asc\b|desc\b)/i
+/** The text that a row has as its taskNo. */
+const mysqlText = (expression: string): string => `coalesce(convert((${expression}) using utf8mb4), '')`
+
+/** A name of a table, perhaps with an alias. */
+const plainTable = /^\s*((?:[\p{L}\p{N}_$.]|"[^"]*")+)(?:\s+(?:as\s+)?(?:[\p{L}\p{N}_$]+|"[^"]*"))?\s*$/iu
+/** Rows of one table have a place (ctid). With the oid of the table or partition it is unique, and stays while the transaction sees the row. */
+async function hasPlaces(tx: Transaction, { table }: TableQuery): Promise<boolean> {
+  const name = plainTable.exec(table)?.[1]
+  if (name === undefined) return false
+  try {
+    const [found] = await tx.savepoint(
+      part => part<{ is: boolean }[]>`
+        select relkind in ('r', 'p', 'm') as is from pg_class where oid = to_regclass(${name})`
+    )
+    return found?.is === true
+  } catch (err) {
+    // The name is not that of a table alone.
+    if (isInfrastructure(err)) throw err
+    return false
+  }
+}
+
+async function* postgresRows(tx: Transaction, query: TableQuery): AsyncGenerator<RelayRow[]> {
+  const { batch } = query
+  const members = membersOf(query, asPostgres, '"', [])
+  const ofTaskNo = `coalesce((${taskNoOf(query)})::text, '')`
+  const all = (key: string): string => `select ${members}, ${key} as "key" ${fromOf(query)}${orderOf(query)}`
+  /** PostgreSQL computes only those members that the order needs. It may name them, or have their numbers. */
+  async function* keysOf(key: string): AsyncGenerator<string[]> {
+    for await (const rows of fetched(tx, `select "key" from (${all(key)}\n) ackbox_rows`, batch))
+      yield rows.map(row => String(row.key))
+  }
+  const some = async (what: string, condition: string, keys: readonly string[]): Promise<Found[]> =>
+    await tx.savepoint(async part => {
+      const select = part.unsafe(`select ${what} ${fromOf(query, condition)}`)
+      return await part<
+        Found[]
+      >`with ackbox_keys as materialized (select ${textArray(keys)}::text[] as keys) ${select}`
+    })
+  const keyOf = (row: Found): string => String(row.key)
+
+  if (await hasPlaces(tx, query)) {
+    const place = `tableoid::text || ' ' || ctid::text`
+    const isOne = `ctid = any((select array(select split_part(key, ' ', 2) from unnest(keys) key)::tid[] from ackbox_keys)::tid[])
+      and ${place} = any((select keys from ackbox_keys)::text[])`
+    yield* byKey(
+      {
+        read: keys => some(`${place} as "key", ${members}`, isOne, keys),
+        keyOf,
+        nameOf: key => `ctid ${key.slice(key.indexOf(' ') + 1)}`,
+        async taskNoOf(key) {
+          try {
+            const [row] = await some(`${ofTaskNo} as "taskNo"`, isOne, [key])
+            return String(row?.taskNo ?? '')
+          } catch (err) {
+            if (!mayBeOfRow(err)) throw err
+            return ''
+          }
+        },
+        mayBeOfRow
+      },
+      keysOf(place),
+      rowOf
+    )
+    return
+  }
+  yield* wholeThenByKey(
+    fetched(tx, all(ofTaskNo), batch),
+    {
+      keys: () => keysOf(ofTaskNo),
+      read: keys =>
+        some(
+          `${ofTaskNo} as "key", ${members}`,
+          `${ofTaskNo} = any((select keys from ackbox_keys)::text[])`,
+          keys
+        ),
+      keyOf,
+      nameOf: key => `taskNo ${key}`,
+      taskNoOf: key => Promise.resolve(key),
+      mayBeOfRow
+    },
+    { rowOf, batch }
   )
-  const from = `from ${table}${where === undefined ? '' : ` where (${where})`}`
-  return {
-    all: `select ${[...members, ...more].join(', ')} ${from}${order === undefined ? '' : ` order by ${order}`}`,
-    count: `select count(*) as n ${from}`
+}
+
+/** The rows of a query. An error leaves the transaction usable. */
+async function* fetched(tx: Transaction, statement: string, batch: number): AsyncGenerator<Found[]> {
+  const cursor = tx.unsafe(`ackbox_${randomUUID().replaceAll('-', '')}`)
+  await tx.savepoint(part => part`declare ${cursor} no scroll cursor for ${part.unsafe(statement)}`)
+  for (;;) {
+    const rows = await tx.savepoint(part => part<Found[]>`fetch ${part.unsafe(String(batch))} from ${cursor}`)
+    if (rows.length > 0) yield rows
+    if (rows.length < batch) return
   }
 }
 
@@ -220,10 +344,6 @@ async function* gathered(rows: Readable, size: number): AsyncGenerator<Found[]> 
     batch = []
   }
   if (batch.length > 0) yield batch
-}
-
-async function* batched(found: AsyncIterable<Found[]>): AsyncGenerator<RelayRow[]> {
-  for await (const rows of found) yield rows.map(rowOf)
 }
 
 function rowOf(found: Partial<Found>): RelayRow {
