@@ -59,7 +59,7 @@ export const requestNowAnswer = z
     attempt: natural.describe('The number that the attempt would have.'),
     ...sent,
     headers: z
-      .array(z.tuple([z.string(), z.string()]))
+      .array(z.array(z.string()).length(2))
       .describe('Names and values of the headers, attachments, properties or fields.'),
     body: z.string().optional().describe('At most 16,384 characters. Only if it is UTF-8.'),
     truncated: z.literal(true).optional().describe('The body is longer.'),
