@@ -57,11 +57,13 @@ async function importBatch(
     if (leftMs < 0) {
       // If the tasks of a whole batch get no other answer, Ackbox is at fault.
       const isWhole = rows.length > 1 && rest.length === rows.length
-      for (const { row, problem } of rest) {
-        if (problem === undefined || isWhole) throw posted.away
-        reject(deps, sum, row, problem)
-      }
-      return
+      const failing = rest.filter(one => one.problem !== undefined)
+      if (failing.length === 0 || isWhole) throw posted.away
+      for (const { row, problem = '' } of failing) reject(deps, sum, row, problem)
+      // Those behind them in their keys.
+      rest = rest.filter(one => one.problem === undefined)
+      silentSince = performance.now()
+      continue
     }
     deps.onAway(posted.away.message)
     const waitMs = Math.max(

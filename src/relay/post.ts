@@ -23,7 +23,7 @@ export class TargetAway extends Error {
   }
 }
 
-/** Ackbox permanently refuses this key or this URL. */
+/** Ackbox permanently refuses this key or this URL, or another server does so before it. */
 export class TargetRefuses extends TargetAway {
   override name = 'TargetRefuses'
 }
@@ -47,7 +47,8 @@ export async function postRows(target: PostTarget, rows: readonly RelayRow[]): P
   const texts = rows.map(taskText)
   const verdicts = texts.map((text): RowVerdict | undefined => (typeof text === 'string' ? undefined : text))
   const keptKeys = new Set<string>()
-  /** In halves where one member makes Ackbox refuse the whole request: that finds it. */
+  let isThere: Promise<boolean> | undefined
+  /** In halves where one member makes Ackbox, or a firewall before it, refuse the whole request: that finds it. */
   const post = async (all: readonly Part[]): Promise<void> => {
     const part = all.filter(row => row.orderingKey === null || !keptKeys.has(row.orderingKey))
     if (part.length === 0 || performance.now() > end) return
@@ -55,7 +56,17 @@ export async function postRows(target: PostTarget, rows: readonly RelayRow[]): P
       target,
       part.map(row => row.text)
     )
-    if (answers === 'refused') {
+    if (answers instanceof TargetAway) {
+      // Something between answers. It refuses what is in these rows if it lets another request through, and all requests if not.
+      if (!(await (isThere ??= isReached(target)))) throw answers
+      const [only] = part
+      if (part.length === 1 && only) {
+        verdicts[only.index] = { kind: 'kept', problem: answers.message }
+        if (only.orderingKey !== null) keptKeys.add(only.orderingKey)
+        return
+      }
+    }
+    if (answers === 'refused' || answers instanceof TargetAway) {
       const middle = Math.ceil(part.length / 2)
       await post(part.slice(0, middle))
       return await post(part.slice(middle))
@@ -115,8 +126,22 @@ function isJson(value: RelayRow[Member]): boolean {
   }
 }
 
-/** The verdicts, or 'refused' if the request has to be divided. */
-async function postPart(target: PostTarget, tasks: readonly string[]): Promise<RowVerdict[] | 'refused'> {
+/** A request without tasks, which Ackbox itself always answers. False: another server answers it, or none. */
+async function isReached(target: PostTarget): Promise<boolean> {
+  try {
+    const { body } = await send(target, '{"tasks":[]}')
+    return isProblem(body) || resultsOf(body) !== undefined
+  } catch (err) {
+    if (err instanceof TargetAway) return false
+    throw err
+  }
+}
+
+/** The verdicts, or 'refused' if the request has to be divided. TargetAway: the answer is not that of Ackbox. */
+async function postPart(
+  target: PostTarget,
+  tasks: readonly string[]
+): Promise<RowVerdict[] | 'refused' | TargetAway> {
   const { status, body, retryAfterMs } = await send(target, `{"tasks":[${tasks.join()}]}`)
   if (status === 200) return verdictsOf(body, tasks.length)
   const isOne = tasks.length === 1
@@ -124,7 +149,9 @@ async function postPart(target: PostTarget, tasks: readonly string[]): Promise<R
   if (status === 500 && isProblem(body)) return tasks.map(() => ({ kind: 'kept', problem: body }))
   if (!isFinal(status) || (status !== 413 && !isProblem(body))) {
     const Away = [401, 403, 404, 405, 421].includes(status) ? TargetRefuses : TargetAway
-    throw new Away(`${target.url} answered ${status}: ${body.slice(0, 300)}`, retryAfterMs)
+    const away = new Away(`${target.url} answered ${status}: ${body.slice(0, 300)}`, retryAfterMs)
+    if (mayBeOfFirewall(status) && !isProblem(body)) return away
+    throw away
   }
   return isOne ? [{ kind: 'rejected', problem: ofItsRow(jsonOf(body) ?? body, 0) }] : 'refused'
 }
@@ -132,6 +159,10 @@ async function postPart(target: PostTarget, tasks: readonly string[]): Promise<R
 /** True: the same bytes always get this refusal. A wrong key or an overload is not the fault of the row. */
 const isFinal = (status: number): boolean =>
   status >= 400 && status < 500 && ![401, 403, 404, 405, 408, 421, 425, 429].includes(status)
+
+/** Statuses with which firewalls refuse a request for what is in it. An overload, a timeout or a missing sign-in is not about the rows. */
+const mayBeOfFirewall = (status: number): boolean =>
+  status >= 400 && status < 500 && ![401, 407, 408, 425, 429].includes(status)
 
 /** A proxy, a firewall or a TLS port answers with another body, which says nothing about the rows. Only for 413 it does. */
 const isProblem = (body: string): boolean =>
@@ -141,10 +172,11 @@ const isProblem = (body: string): boolean =>
 const isFinalForTask = (status: number): boolean =>
   status >= 400 && status < 500 && ![401, 408, 425, 429].includes(status)
 
-function verdictsOf(body: string, count: number): RowVerdict[] {
+function verdictsOf(body: string, count: number): RowVerdict[] | TargetAway {
   const results = resultsOf(body)
+  // Some firewalls refuse with 200 and a page.
   if (results?.length !== count)
-    throw new TargetAway(`the answer is not that of Ackbox: ${body.slice(0, 300)}`)
+    return new TargetAway(`the answer is not that of Ackbox: ${body.slice(0, 300)}`)
   return results.map((result, index): RowVerdict => {
     const status = (result as { status?: unknown } | null)?.status
     if (status === 200 || status === 201) return { kind: 'accepted', isNew: status === 201 }

@@ -254,3 +254,61 @@ t.test('a task that Ackbox cannot store holds up neither the relay nor the rest 
   t.same(sum, { created: 2, known: 0, rejected: 2 })
   t.match(refused, only(/^poison .*INTERNAL/, /^poison-2 .*INTERNAL/))
 })
+
+t.test(
+  'a firewall that refuses one row for its content holds up neither the relay nor the rest of an import',
+  async t => {
+    for (const [status, page] of [
+      [403, '<html>Forbidden'],
+      [405, '<html>blocked'],
+      [200, '<html>Request Rejected']
+    ] as const) {
+      const fake = await fakeAckbox(t)
+      const posted: string[] = []
+      let isAway = false
+      fake.script = ({ text }, response) => {
+        if (isAway || text.includes('drop table')) return answer(response, status, page)
+        const { tasks } = JSON.parse(text) as { tasks: { taskNo: string }[] }
+        posted.push(...tasks.map(one => one.taskNo))
+        return answer(response, 200, { results: tasks.map(({ taskNo }) => ({ taskNo, status: 201 })) })
+      }
+      const target = { url: fake.url, key: undefined, timeoutMs: 10_000 }
+      const numbers = Array.from({ length: 50 }, (_, index) => `t-${index}`)
+      const rows: RelayRow[] = numbers.map(taskNo => ({
+        ...row,
+        taskNo,
+        orderingKey: ['t-17', 't-40'].includes(taskNo) ? 'k' : null,
+        messageBody: taskNo === 't-17' ? '"; drop table t"' : '1'
+      }))
+      const problem = new RegExp(`answered .*${page}|not that of Ackbox: ${page}`)
+      t.match(
+        await postRows(target, rows),
+        only(
+          ...numbers.map(taskNo =>
+            taskNo === 't-17' ? { kind: 'kept', problem } : { kind: taskNo === 't-40' ? 'kept' : 'accepted' }
+          )
+        )
+      )
+      t.same(posted.toSorted(), numbers.filter(no => !['t-17', 't-40'].includes(no)).toSorted())
+      const rejected: string[] = []
+      const sum = await importRows(
+        {
+          target,
+          reject: (one, why) => rejected.push(`${one.taskNo} ${why}`),
+          onBatch: nothing,
+          onAway: nothing,
+          patienceMs: 0
+        },
+        Readable.from([rows]),
+        never
+      )
+      t.match(sum, { created: 49, rejected: 1 })
+      t.match(rejected, only(/^t-17 .*<html>/))
+
+      isAway = true
+      const before = fake.seen.length
+      await t.rejects(postRows(target, rows), { message: problem }, 'where all is refused, Ackbox is away')
+      t.equal(fake.seen.length - before, 2, 'and no row is posted alone')
+    }
+  }
+)
