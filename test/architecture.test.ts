@@ -32,7 +32,7 @@ const mayUse: Record<string, string[]> = {
   adapter: [],
   producer: ['adapter'],
   consumer: ['adapter'],
-  relay: ['runtime', 'db', 'adapter', 'producer'],
+  relay: ['runtime', 'db', 'transport', 'adapter', 'producer'],
   demo: ['domain', 'runtime', 'db', 'service'],
   // Pages for browsers, built into dist/ui. No other code imports them.
   ui: ['domain']

@@ -1,4 +1,4 @@
-import { Pool } from 'undici'
+import { decodedText, tolerantAgent } from '../transport/http/tolerant-agent.ts'
 
 export interface Reply {
   status: number
@@ -22,16 +22,17 @@ export function openClient(options: {
   const { origin, pathname } = new URL(url)
   // A proxy may serve the API below a path.
   const base = pathname.replace(/\/+$/, '')
-  const pool = new Pool(origin, {
+  const agent = tolerantAgent({
     connections: sockets,
     headersTimeout: 35_000,
     bodyTimeout: 35_000
   })
   const headers = { 'content-type': 'application/json', ...(key ? { authorization: `Bearer ${key}` } : {}) }
   return {
-    close: () => void pool.destroy(),
+    close: () => void agent.destroy(),
     async call(method, path, body) {
-      const reply = await pool.request({
+      const reply = await agent.request({
+        origin,
         method,
         path: base + path,
         headers,
@@ -41,7 +42,7 @@ export function openClient(options: {
       return {
         status: reply.statusCode,
         headers: reply.headers,
-        body: parsed(await reply.body.text())
+        body: parsed(await decodedText(reply.headers, reply.body))
       }
     }
   }

@@ -1,5 +1,6 @@
 // Rows become one POST /tasks/batch; its answer becomes a verdict for each row.
 import { request } from 'undici'
+import { decodedText, tolerantAgent } from '../transport/http/tolerant-agent.ts'
 import { retryAfter } from '../producer/call.ts'
 import { messageOf, problemBody } from '../runtime/errors.ts'
 import { kinds, type Member } from './columns.ts'
@@ -174,9 +175,12 @@ const isFinalForTask = (status: number): boolean =>
 
 function verdictsOf(body: string, count: number): RowVerdict[] | TargetAway {
   const results = resultsOf(body)
-  // Some firewalls refuse with 200 and a page.
-  if (results?.length !== count)
-    return new TargetAway(`the answer is not that of Ackbox: ${body.slice(0, 300)}`)
+  if (results?.length !== count) {
+    const away = new TargetAway(`the answer is not that of Ackbox: ${body.slice(0, 300)}`)
+    // Some firewalls refuse with 200 and a page.
+    if (results === undefined) return away
+    throw away
+  }
   return results.map((result, index): RowVerdict => {
     const status = (result as { status?: unknown } | null)?.status
     if (status === 200 || status === 201) return { kind: 'accepted', isNew: status === 201 }
@@ -213,6 +217,8 @@ function jsonOf(text: string): unknown {
   }
 }
 
+const dispatcher = tolerantAgent()
+
 async function send(
   { url, key, timeoutMs }: PostTarget,
   body: string
@@ -220,13 +226,14 @@ async function send(
   try {
     const answer = await request(new URL('tasks/batch', url.endsWith('/') ? url : `${url}/`), {
       method: 'POST',
+      dispatcher,
       headers: { 'content-type': 'application/json', ...(key ? { authorization: `Bearer ${key}` } : {}) },
       body,
       signal: AbortSignal.timeout(timeoutMs)
     })
     return {
       status: answer.statusCode,
-      body: await answer.body.text(),
+      body: await decodedText(answer.headers, answer.body),
       retryAfterMs: retryAfter(answer.headers['retry-after']?.toString())
     }
   } catch (err) {
