@@ -221,6 +221,8 @@ export async function checkServer(sql: Sql): Promise<{ version: string }> {
              select string_agg(p.name, ', ' order by p.name)
              from unnest(${Object.keys(sent)}::text[], ${Object.values(sent).map(String)}::text[]) as s (name, value)
              join pg_settings p on p.name = s.name and p.setting <> s.value
+             -- One with a unit, such as 64MB in DATABASE_URL, is shown in another form.
+             where p.source <> 'client'
            ) as lost`.catch(poolerRefuses)
   if (!row) throw new DatabaseError('PostgreSQL did not return its version.')
   // A pooler that ignores them would ignore synchronous_commit too.

@@ -128,3 +128,14 @@ t.test('a producer with strange settings enqueues the same', async t => {
     ]
   )
 })
+
+t.test('a start takes settings of DATABASE_URL in any unit', async t => {
+  const { url } = await testDb(t)
+  const withSettings = new URL(url)
+  withSettings.searchParams.set('work_mem', '64MB')
+  withSettings.searchParams.set('statement_timeout', '30s')
+  const sql = openDb(withSettings.href, { max: 1 })
+  t.teardown(() => sql.end())
+  await t.resolves(checkServer(sql))
+  t.same([...(await sql`show work_mem`)], [{ work_mem: '64MB' }])
+})
