@@ -1,8 +1,14 @@
 // Rows of a producer's database that cannot be read: the rows beside them are relayed, and the producer sees them.
+import { once as event } from 'node:events'
+import { connect, createServer, type AddressInfo } from 'node:net'
 import t, { type Test } from 'tap'
 import { openDb } from '../../src/db/pool.ts'
+import { mysqlSource } from '../../src/relay/mysql.ts'
 import { postgresSource } from '../../src/relay/postgres.ts'
 import { relayOnce } from '../../src/relay/relay.ts'
+import type { RelayRow, RowVerdict, Source } from '../../src/relay/source.ts'
+import { ddl } from '../../src/producer/ddl.ts'
+import { testMariadb } from '../support/mariadb.ts'
 import { answer, fakeAckbox } from '../producer/fake-ackbox.ts'
 import { only } from '../support/only.ts'
 import { producer } from './producer.ts'
@@ -14,6 +20,12 @@ async function shop(t: Test) {
   if (!from) throw new Error('no PostgreSQL')
   const source = postgresSource(from.url, 2)
   t.teardown(() => source.close())
+  const { fake, posted } = await taking(t)
+  return { ...from, posted, relayOnce: () => once(source, fake.url) }
+}
+
+/** An Ackbox that takes every task. */
+async function taking(t: Test) {
   const fake = await fakeAckbox(t)
   const posted: string[] = []
   fake.script = ({ text }, response) => {
@@ -21,10 +33,14 @@ async function shop(t: Test) {
     posted.push(...tasks.map(one => one.taskNo))
     return answer(response, 200, { results: tasks.map(({ taskNo }) => ({ taskNo, status: 201 })) })
   }
-  const target = { url: fake.url, key: undefined, timeoutMs: 30_000 }
+  return { fake, posted }
+}
+
+async function once(source: Source, url: string) {
+  const target = { url, key: undefined, timeoutMs: 30_000 }
   const log = { debug: nothing, info: nothing, error: nothing, warn: nothing }
   const deps = { source, target, log, batch: 100, concurrency: 1, onBatch: nothing, onHealth: nothing }
-  return { ...from, posted, relayOnce: () => relayOnce(deps, new AbortController().signal) }
+  return await relayOnce(deps, new AbortController().signal)
 }
 
 /** Numbers of eight stored bytes each, with 131,001 digits as text. */
@@ -104,3 +120,61 @@ t.test(
     t.match(await rejected(), only({ task_no: 'slow', problem: /took too long/ }))
   }
 )
+
+t.test('a row that MariaDB cannot read is set aside, and its neighbours are read in their order', async t => {
+  const mariadb = await testMariadb(t)
+  if (!mariadb) return
+  const { pool, url } = mariadb
+  await pool.query(ddl.mysql)
+  const source = await mysqlSource(await refusingReads(t, url, 'task_no as taskNo', ['5', '14']), 2)
+  t.teardown(() => source.close())
+  for (const key of ['null', "'a key'"]) {
+    const rows = Array.from({ length: 9 }, (_, n) => `('task ${n + 1}', 'a', '1', ${key})`)
+    await pool.query(`insert into ackbox_outbox (${columns}) values ${rows.join()}`)
+    const share = key === 'null' ? 'unkeyed' : ((await source.shards())[0] ?? 0)
+    const read: RelayRow[] = []
+    const done = await source.postShare(share, 100, async found => {
+      read.push(...found)
+      return found.map(({ problem }): RowVerdict =>
+        problem === undefined ? { kind: 'accepted', isNew: true } : { kind: 'kept', problem }
+      )
+    })
+    t.same(done, { seen: 9, removed: 8 })
+    t.same(
+      read.map(row => row.taskNo),
+      [1, 2, 3, 4, 0, 6, 7, 8, 9].map(n => (n === 0 ? '' : `task ${n}`))
+    )
+    t.match(read[4], { problem: /The row cannot be read: BIGINT value is out of range/ })
+    t.notOk(read[4]?.stays, 'it is to be rejected')
+    await pool.query('delete from ackbox_outbox')
+  }
+})
+
+/** A proxy before MariaDB that answers each statement with this text and one of these ids by the error of a value. */
+async function refusingReads(t: Test, url: string, text: string, ids: string[]): Promise<string> {
+  const body = Buffer.concat([
+    Buffer.from([0xff, 1690 & 0xff, 1690 >> 8]),
+    Buffer.from('#22003BIGINT value is out of range')
+  ])
+  const refusal = Buffer.concat([Buffer.from([body.length, 0, 0, 1]), body])
+  const server = createServer(client => {
+    const mariadb = connect(Number(new URL(url).port), '127.0.0.1')
+    client.on('error', () => {}).on('close', () => mariadb.destroy())
+    mariadb.on('error', () => {}).on('close', () => client.destroy())
+    mariadb.pipe(client)
+    client.on('data', chunk => {
+      const statement = chunk.toString('latin1')
+      const [, list = ''] = /where id in \(([^)]*)\)/.exec(statement) ?? []
+      const isBroken =
+        statement.includes(text) && list.split(',').some(id => ids.includes(id.replace(/[' ]/g, '')))
+      if (isBroken) client.write(refusal)
+      else mariadb.write(chunk)
+    })
+  })
+  server.listen(0, '127.0.0.1')
+  await event(server, 'listening')
+  t.teardown(() => server.close())
+  const at = new URL(url)
+  at.port = String((server.address() as AddressInfo).port)
+  return at.href
+}
