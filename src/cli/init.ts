@@ -63,10 +63,15 @@ ${folder === process.cwd() ? '' : `  cd ${quoted(given)}\n`}${isInstalledFor(fol
 const quoted = (text: string): string =>
   /^[\w./-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`
 
-/** Does the folder, or one above it, have this package? If not, npx would ask the public registry for it. */
+/**
+ * Does the folder, or one above it, have this package and TypeScript? Without the package npx would ask the public registry for it; without
+ * TypeScript the types of the handlers are not checked.
+ */
 function isInstalledFor(folder: string): boolean {
   try {
-    createRequire(join(folder, 'package.json')).resolve('ackbox/handler')
+    const { resolve: find } = createRequire(join(folder, 'package.json'))
+    find('ackbox/handler')
+    find('typescript/package.json')
     return true
   } catch {
     return false

@@ -76,7 +76,7 @@ type Env = Record<string, string | undefined>
 
 /** The environment of this process. A file `.env` in the current folder adds names that are not set. */
 export function environment(): Env {
-  refuseMarked(process.env)
+  refuseInvisible(process.env)
   let text: string
   try {
     text = readTextFile('.env')
@@ -86,17 +86,23 @@ export function environment(): Env {
       err instanceof EncodingError ? err.message : `.env cannot be read: ${messageOf(err)}`
     )
   }
-  for (const [name, value] of Object.entries(parseEnv(text))) process.env[name] ??= value
+  const inFile = parseEnv(text)
+  refuseInvisible(inFile)
+  for (const [name, value] of Object.entries(inFile)) process.env[name] ??= value
   return process.env
 }
 
-/** A program that passes on a file with a byte order mark passes it as part of a name: the setting would be missing. */
-function refuseMarked(env: Env): void {
-  const marked = Object.keys(env).find(name => name.startsWith('\uFEFF'))
-  if (marked !== undefined)
-    throw new SettingError(
-      `The name of the environment variable ${marked.slice(1)} begins with a byte order mark: save the file that sets it as UTF-8 without one`
-    )
+/** A byte order mark, or a space that an editor or a chat put in: with it in its name, a setting would be missing. ASCII spaces are seen. */
+const invisible = /(?! )[\p{Cf}\p{Z}]/u
+
+function refuseInvisible(env: Env): void {
+  for (const name of Object.keys(env)) {
+    const code = invisible.exec(name)?.[0].codePointAt(0)?.toString(16).toUpperCase().padStart(4, '0')
+    if (code !== undefined)
+      throw new SettingError(
+        `The name of the environment variable ${name.replaceAll(new RegExp(invisible, 'gu'), '')} contains the invisible character U+${code}: type the name again in the file that sets it, and save the file as UTF-8 without a byte order mark`
+      )
+  }
 }
 
 export function readConfig(env: Env): Config {

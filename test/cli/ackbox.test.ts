@@ -1,6 +1,15 @@
 // Takes long: npm run test:long.
 import { execFile, spawn, spawnSync } from 'node:child_process'
-import { cpSync, existsSync, mkdirSync, readFileSync, statSync, symlinkSync, writeFileSync } from 'node:fs'
+import {
+  cpSync,
+  existsSync,
+  mkdirSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  symlinkSync,
+  writeFileSync
+} from 'node:fs'
 import path from 'node:path'
 import t from 'tap'
 import { packageRoot, version } from '../../src/runtime/package.ts'
@@ -185,12 +194,31 @@ t.test(
   }
 )
 
-t.test('a variable whose name begins with a byte order mark is refused', async t => {
-  t.match(await ackbox(['start'], folder(t), { '\uFEFFDATABASE_URL': 'postgres://b' }), {
-    code: 1,
-    err: /^ackbox: The name of the environment variable DATABASE_URL begins with a byte order mark/
-  })
-})
+t.test(
+  'a variable with an invisible character in its name is refused, in the environment and in .env',
+  async t => {
+    const project = folder(t)
+    for (const [character, code] of [
+      ['\uFEFF', 'FEFF'],
+      ['\u200B', '200B'],
+      ['\u00A0', '00A0'],
+      ['\u3000', '3000'],
+      ['\u202A', '202A']
+    ] as const) {
+      const refusal = {
+        code: 1,
+        err: new RegExp(
+          `^ackbox: The name of the environment variable DATABASE_URL contains the invisible character U\\+${code}:`
+        )
+      }
+      t.match(await ackbox(['start'], project, { [`${character}DATABASE_URL`]: 'postgres://b' }), refusal)
+      writeFileSync(path.join(project, '.env'), `PORT=3999\nDATABASE${character}_URL=postgres://b\n`)
+      t.match(await ackbox(['start'], project), refusal)
+      rmSync(path.join(project, '.env'))
+    }
+    t.notOk(existsSync(path.join(project, '.ackbox')), 'no database of its own was started')
+  }
+)
 
 t.test('an option that is given twice, of which only the last would count, is refused', async t => {
   const twice: [option: string, ...args: string[]][] = [
@@ -331,7 +359,12 @@ t.test('init in another folder says how the package gets there, and takes it fro
   writeFileSync(path.join(project, 'package.json'), '{"dependencies":{"ackbox":"file:../ackbox.tgz"}}')
   t.match(init('../other'), '\nNext:\n  cd ../other\n  npm install\n  npx ackbox dev ')
   t.equal(specIn('other'), `file:${dir}/ackbox.tgz`)
-  t.match(init('part'), '\nNext:\n  cd part\n  npx ackbox dev ', 'npx finds it in the folder above')
+  t.match(init('part'), '\nNext:\n  cd part\n  npm install\n  npx ackbox dev ', 'TypeScript is missing')
+  symlinkSync(
+    path.join(packageRoot, 'node_modules/typescript'),
+    path.join(project, 'node_modules/typescript')
+  )
+  t.match(init('part'), '\nNext:\n  cd part\n  npx ackbox dev ', 'npx finds both in the folder above')
   t.match(init(), '\nNext:\n  npx ackbox dev ')
 
   writeFileSync(path.join(project, 'package.json'), '{"devDependencies":{"ackbox":"^1.0.0"}}')
