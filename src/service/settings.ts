@@ -82,7 +82,7 @@ export const settings = z.object({
   ACTS_PER_SECOND: whole(1, 1_000_000)
     .default(10)
     .describe(
-      'The number of acts per second of one API key, with the keys that it created, in each process. An act is a request that writes the audit, such as a redelivery or a delete. Ten times as many are accepted at once. Further acts get 429.'
+      'The number of acts per second of one API key, with the keys that it created, in each process. An act is a request that writes the audit, such as a redelivery. A delete of a task by a key that may post is none. Ten times as many are accepted at once. Further acts get 429.'
     ),
   EGRESS_ALLOW: z
     .string()

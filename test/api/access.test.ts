@@ -352,10 +352,17 @@ t.test(
     t.ok(statuses.filter(status => status === 429).length > 10)
     t.equal((await ask('a', 'GET', '/tasks')).statusCode, 200)
     t.equal((await ask('calm', 'DELETE', '/api-keys/key_0123456789ab')).statusCode, 404)
-    const commits = []
-    for (let i = 0; i < 30; i++)
-      commits.push((await ask('producer', 'POST', '/tasks/none/commit')).statusCode)
-    t.same(new Set(commits), new Set([404]), 'a producer ends its own half messages')
+    for (const [method, url] of [
+      ['POST', '/tasks/none/commit'],
+      ['DELETE', '/tasks/none']
+    ] as const) {
+      const answers = []
+      for (let i = 0; i < 30; i++) answers.push((await ask('producer', method, url)).statusCode)
+      t.same(new Set(answers), new Set([404]), `a producer ends its own tasks by ${method}`)
+    }
+    const deletes = []
+    for (let i = 0; i < 30; i++) deletes.push((await ask('calm', 'DELETE', '/tasks/none')).statusCode)
+    t.ok(deletes.includes(429), 'an operator may not delete as many')
   }
 )
 
