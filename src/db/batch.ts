@@ -239,8 +239,14 @@ export function isCollision(err: unknown): boolean {
 const mayBeOfOne = (err: unknown): boolean =>
   /^[0-9A-Z]{5}$/.test(sqlState(err)) && !isInfrastructure(err) && !isCollision(err)
 
-/** The same, where the item is rejected for it. 42: a right, a table or a function is missing, and every item would be rejected. */
-export const refusesItem = (err: unknown): boolean => mayBeOfOne(err) && !sqlState(err).startsWith('42')
+/**
+ * The same, where the item is rejected for it. 42: a right, a table or a function is missing; 25 and 26: the session is in another state, as
+ * behind a pooler. Every item would be rejected.
+ */
+export const refusesItem = (err: unknown): boolean => mayBeOfOne(err) && !/^(25|26|42)/.test(sqlState(err))
+
+/** XX000: something that PostgreSQL did not expect, such as an object that was dropped at this moment. It says nothing about the item. */
+export const isInternal = (err: unknown): boolean => sqlState(err) === 'XX000'
 
 /**
  * One of the rows that a statement read may have caused the error, by its values or its size. 53200 and 53400: memory, or a temporary file.

@@ -1,26 +1,33 @@
-import { isTimeout, refusesItem } from './batch.ts'
+import { isInternal, isTimeout, refusesItem } from './batch.ts'
 
-/** A row whose read ends by a limit of time or memory is read so often: the load of the database may have been the cause. */
+/** A row whose read may have failed by the load of the database is read so often at least, and for so long. */
 const mostTries = 3
+const longestMs = 300_000
 
 /** Decides when the error of a row that was read alone is final. */
 export interface RowFaults<Id> {
-  /** `isOfLimit`: the error is that of a limit, or of the client. */
-  isFinal(id: Id, err: unknown, isOfLimit?: boolean): boolean
+  /** `isPassing`: the error may be that of a limit, of the server or of the client. */
+  isFinal(id: Id, err: unknown, isPassing?: boolean): boolean
   /** The row has failed, and is tried again. */
   isTried(id: Id): boolean
+  /** These rows have been read. */
+  forget(ids: Iterable<Id>): void
 }
 
-export function rowFaults<Id>(): RowFaults<Id> {
-  const tries = new Map<Id, number>()
+export function rowFaults<Id>(triedMs = longestMs): RowFaults<Id> {
+  const failing = new Map<Id, { tries: number; since: number }>()
   return {
-    isFinal(id, err, isOfLimit = isTimeout(err) || !refusesItem(err)) {
-      const tried = (tries.get(id) ?? 0) + 1
-      tries.delete(id)
-      if (!isOfLimit || tried >= mostTries) return true
-      tries.set(id, tried)
+    isFinal(id, err, isPassing = isTimeout(err) || isInternal(err) || !refusesItem(err)) {
+      const now = performance.now()
+      const { tries, since } = failing.get(id) ?? { tries: 0, since: now }
+      failing.delete(id)
+      if (!isPassing || (tries + 1 >= mostTries && now - since >= triedMs)) return true
+      failing.set(id, { tries: tries + 1, since })
       return false
     },
-    isTried: id => tries.has(id)
+    isTried: id => failing.has(id),
+    forget(ids) {
+      if (failing.size > 0) for (const id of ids) failing.delete(id)
+    }
   }
 }

@@ -34,13 +34,15 @@ export function outboxLooks(deps: AcceptRowsDeps): { read(look: OutboxLook): Pro
     const stuckShards = new Set<number>()
     let fault: unknown
     const rows = await inHalves(found, {
-      work: async part =>
-        performance.now() < end
-          ? await readOutboxRows(
-              sql,
-              part.map(({ id }) => id)
-            )
-          : [],
+      async work(part) {
+        if (performance.now() >= end) return []
+        const read = await readOutboxRows(
+          sql,
+          part.map(({ id }) => id)
+        )
+        faults.forget(read.map(({ id }) => id))
+        return read
+      },
       mayBeOfOne: mayBeOfRow,
       async setAside({ id, shard }, err) {
         if (await setAside(id, err)) return
@@ -62,7 +64,9 @@ export function outboxLooks(deps: AcceptRowsDeps): { read(look: OutboxLook): Pro
   return {
     async read(look) {
       try {
-        return await readOutbox(sql, look)
+        const read = await readOutbox(sql, look)
+        faults.forget(read.rows.map(({ id }) => id))
+        return read
       } catch (err) {
         if (!mayBeOfRow(err)) throw err
         log.warn({ err }, 'outbox.look_failed')

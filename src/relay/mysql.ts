@@ -188,7 +188,11 @@ function rowReader() {
         else if (found.length === most) mostRows.set(share, 2 * most)
         const unreadable: RelayRow[] = []
         const rows = await inHalves(ids, {
-          work: async part => (await byId(ask, share, part)).map(rowOf),
+          async work(part) {
+            const read = (await byId(ask, share, part)).map(rowOf)
+            faults.forget(read.map(row => row.id))
+            return read
+          },
           mayBeOfOne: mayBeOfRow,
           setAside: (id, err) =>
             unreadable.push(unreadableRow(id, err, faults.isFinal(id, err, isOfLimit(err))))

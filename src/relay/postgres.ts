@@ -38,7 +38,9 @@ export function postgresSource(
   url: string,
   connections: number,
   silenceMs = longestSilenceMs,
-  idleMs = longestIdleMs
+  idleMs = longestIdleMs,
+  /** How long a row is tried whose read may have failed by the load. */
+  triedMs?: number
 ): Source {
   const options = {
     max: connections,
@@ -53,7 +55,7 @@ export function postgresSource(
     }
   }
   const sql = connect(url, { ...options, silence_timeout: silenceMs / 1_000 })
-  const faults = rowFaults<string>()
+  const faults = rowFaults<string>(triedMs)
   return {
     async check() {
       await locatePrimary(url)
@@ -96,6 +98,7 @@ export function postgresSource(
           isReading = true
           const rows = await (isInHalves ? readInHalves(tx, share, ids, faults) : readRows(tx, ids))
           isReading = false
+          faults.forget(rows.filter(row => row.problem === undefined).map(row => row.id))
           return await settle(tx, rows, post)
         })
         return await done.catch(async (err: Error & { code?: string }) => {

@@ -66,13 +66,13 @@ t.test(
   }
 )
 
-/** From now on, `message_body` of this row is this SQL. */
-async function replaceBody(sql: Sql, taskNo: string, body: string): Promise<void> {
+/** From now on, `message_body` of this row, or of each, is this SQL. */
+async function replaceBody(sql: Sql, taskNo: string | undefined, body: string): Promise<void> {
   const columns = await sql<{ name: string }[]>`
     select column_name as name from information_schema.columns where table_name = 'outbox' order by ordinal_position`
   const all = columns.map(({ name }) =>
     name === 'message_body'
-      ? `case when task_no = '${taskNo}' then ${body} else message_body end as message_body`
+      ? `case when ${taskNo === undefined ? 'true' : `task_no = '${taskNo}'`} then ${body} else message_body end as message_body`
       : name
   )
   await sql.unsafe(
@@ -158,6 +158,31 @@ t.test('a row is not rejected for one look that took too long', async t => {
   t.same(await rejected(), [])
   await acceptRows(outbox)
   t.same(await taskNos(), ['before', 'after', 'slow'])
+})
+
+t.test('no row is rejected for a moment in which the database cannot read any', async t => {
+  const { sql, enqueue, acceptRows, rejected, taskNos, outboxOfAnother } = await shop(t)
+  for (const taskNo of ['one', 'two', 'three']) await enqueue(taskNo)
+  await sql.unsafe(`
+    create table load (code text);
+    insert into load values (null);
+    create function loaded(body text) returns text stable language plpgsql as
+      $$declare found text := (select code from load);
+      begin
+        if found is not null and current_query() !~* 'delete' then raise exception 'the server is busy' using errcode = found; end if;
+        return body;
+      end$$;`)
+  await replaceBody(sql, undefined, 'loaded(message_body)')
+  const outbox = outboxOfAnother()
+  for (const code of ['53200', '57014', '55P03', 'XX000', '26000', '25P02']) {
+    await sql`update load set code = ${code}`
+    for (let n = 0; n < 4; n++) await acceptRows(outbox)
+    t.same(await rejected(), [], code)
+    t.same(await taskNos(), [], code)
+  }
+  await sql`update load set code = null`
+  await acceptRows(outbox)
+  t.same(await taskNos(), ['one', 'two', 'three'])
 })
 
 t.test('a body that ends too early is told in the words of its own text', async t => {

@@ -15,10 +15,10 @@ import { producer } from './producer.ts'
 
 const nothing = (): void => {}
 
-async function shop(t: Test) {
+async function shop(t: Test, triedMs?: number) {
   const from = await producer(t, 'postgres')
   if (!from) throw new Error('no PostgreSQL')
-  const source = postgresSource(from.url, 2)
+  const source = postgresSource(from.url, 2, undefined, undefined, triedMs)
   t.teardown(() => source.close())
   const { fake, posted } = await taking(t)
   return { ...from, posted, relayOnce: () => once(source, fake.url) }
@@ -94,7 +94,7 @@ t.test(
 t.test(
   'a row whose read takes too long is tried again, and then rejected; no later row of its key overtakes it',
   async t => {
-    const { url, run, posted, relayOnce, rejected } = await shop(t)
+    const { url, run, posted, relayOnce, rejected } = await shop(t, 0)
     const sql = openDb(url, { max: 1 })
     t.teardown(() => sql.end())
     for (const task of ['before', 'slow', 'behind it'])
@@ -120,6 +120,39 @@ t.test(
     t.match(await rejected(), only({ task_no: 'slow', problem: /took too long/ }))
   }
 )
+
+t.test('no row is rejected for a moment in which the database cannot read any', async t => {
+  const { url, run, posted, relayOnce, rejected } = await shop(t)
+  const sql = openDb(url, { max: 1 })
+  t.teardown(() => sql.end())
+  for (const key of ['null', "'a key'"])
+    await run(
+      `insert into ackbox_outbox (${columns}) select 'task ' || n, 'a', '1', ${key} from generate_series(1, 3) n`
+    )
+  await sql.unsafe(`
+    create table load (code text);
+    insert into load values ('53200');
+    create function loaded() returns text stable language plpgsql as
+      $$declare found text := (select code from load);
+      begin
+        if found is not null then raise exception 'the server is busy' using errcode = found; end if;
+        return '';
+      end$$;
+    create view loaded_rows as select id, task_no, message_code, message_body, loaded() as scene_type,
+      deliver_start_time, delay_ms, deliver_before, ordering_key, need_callback, retry_times, biz_type, biz_key, unique_biz, "after",
+      extend, traceparent, created_at, shard from ackbox_outbox;
+    alter table ackbox_outbox rename to sound;
+    alter view loaded_rows rename to ackbox_outbox`)
+  for (const code of ['53200', '57014', '55P03', 'XX000']) {
+    await sql`update load set code = ${code}`
+    // With 55P03 another relay has the rows.
+    for (let n = 0; n < 3; n++) await relayOnce()
+    t.same(await rejected(), [], code)
+  }
+  await sql`delete from load`
+  t.match(await relayOnce(), { removed: 6 })
+  t.equal(posted.length, 6)
+})
 
 t.test('a row that MariaDB cannot read is set aside, and its neighbours are read in their order', async t => {
   const mariadb = await testMariadb(t)
