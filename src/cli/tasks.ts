@@ -4,7 +4,7 @@ import { durationMs } from '../handler/define.ts'
 import { commandLine } from '../runtime/package.ts'
 import type { TaskView } from '../db/views.ts'
 import { readDemoKey } from '../demo/key.ts'
-import { isTransient } from '../producer/call.ts'
+import { isTransient, retryAfter } from '../producer/call.ts'
 import { environment } from '../service/config.ts'
 import { counted, readKey, readUrl, UsageError } from './arguments.ts'
 import { openClient, type ApiClient } from './client.ts'
@@ -54,6 +54,9 @@ Exit: 0 done, also if nothing matches list or --all · 1 refused, the task has n
 
 const pollMs = 500
 const patienceMs = 60_000
+/** How often a call is made that gets 429, and the longest wait before the next one. */
+const mostTries = 5
+const mostWaitMs = 10_000
 /** The time between progress lines when the output is not a terminal. */
 const lineMs = 10_000
 
@@ -105,9 +108,16 @@ async function perform(
   given: Given
 ): Promise<void> {
   const ask = async <Answer>(method: 'GET' | 'POST', path: string, body?: object): Promise<Answer> => {
-    const reply = await client.call(method, path, body).catch((err: unknown) => {
-      throw new CallError(`No service answers at ${url} (${messageOf(err)}): set --url`)
-    })
+    const callOnce = () =>
+      client.call(method, path, body).catch((err: unknown) => {
+        throw new CallError(`No service answers at ${url} (${messageOf(err)}): set --url`)
+      })
+    let reply = await callOnce()
+    // A request with this answer was not processed: its key has reached a limit.
+    for (let tries = 1; reply.status === 429 && tries < mostTries; tries++) {
+      await sleep(Math.min(retryAfter(reply.headers['retry-after']?.toString()) ?? 1_000, mostWaitMs))
+      reply = await callOnce()
+    }
     const isJson = typeof reply.body === 'object' && reply.body !== null
     // A proxy gives such an answer while the service restarts.
     if (!isJson && reply.status >= 500)

@@ -243,3 +243,22 @@ t.test(
     t.match(await tasks(url, 'follow', 'op-1'), { code: 1, err: '', out: /^Operation op-1 is STOPPED/ })
   }
 )
+
+t.test('an act beyond the limit of its key is done when the service says', async t => {
+  let calls = 0
+  const server = createServer((request, response) => {
+    request.resume()
+    response.setHeader('content-type', 'application/json')
+    if (++calls < 3) response.writeHead(429, { 'retry-after': '0' }).end('{"code":"TOO_MANY_REQUESTS"}')
+    else
+      response.end(
+        JSON.stringify({ taskNo: 'a', messageCode: 'order.paid', status: 'SENDING', deliveries: [] })
+      )
+  })
+  server.listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  t.teardown(() => server.close())
+  const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`
+  t.match(await tasks(url, 'push', 'a', '--json'), { code: 0, out: /"taskNo":"a"/ })
+  t.equal(calls, 3)
+})
