@@ -110,6 +110,9 @@ export function refuseSurplus(
 export const counted = (count: number | string, one: string, many = `${one}s`): string =>
   `${count} ${String(count) === '1' ? one : many}`
 
-/** Removes control characters: a downstream's text must not control the terminal. */
+/** The controls of the terminal, and of the order in which it shows text (bidi): https://www.unicode.org/reports/tr36/#Bidirectional_Text_Spoofing */
 // oxlint-disable-next-line eslint/no-control-regex -- the expression must match control characters to remove them
-export const printable = (text: string): string => text.replaceAll(/[\u0000-\u001f\u007f-\u009f]/g, ' ')
+const controls = /[\u0000-\u001f\u007f-\u009f\p{Bidi_Control}]/gu
+
+/** Removes control characters: a downstream's text must not control the terminal. */
+export const printable = (text: string): string => text.replaceAll(controls, ' ')

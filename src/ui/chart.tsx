@@ -24,6 +24,14 @@ function axisTimes(_plot: uPlot, seconds: number[]): string[] {
   })
 }
 
+/** A value between two gaps has no line: without its point it would be invisible. */
+const pointsWithoutLine: uPlot.Series.Points.Filter = ({ data }, series, isShown) => {
+  const values = data[series] ?? []
+  return isShown
+    ? null
+    : [...values.keys()].filter(at => values[at] != null && values[at - 1] == null && values[at + 1] == null)
+}
+
 const dark = matchMedia('(prefers-color-scheme: dark)')
 
 export function Chart({
@@ -67,7 +75,7 @@ export function Chart({
             stroke: colour(line.color),
             width: 2,
             spanGaps: false,
-            points: { show: times.length < 40 }
+            points: { show: times.length < 40, filter: pointsWithoutLine }
           }))
         ],
         axes: [
