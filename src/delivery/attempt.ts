@@ -87,7 +87,7 @@ export async function attempt(
 
 /** The place of an attempt in the rate of its downstream: one request. A probe takes it, and the send after it takes another. */
 export interface Rate {
-  limiter: { takeToken(signal: AbortSignal): Promise<void> }
+  limiter: { takeToken(signal: AbortSignal): Promise<void>; borrowToken(): void }
   hasProbed: boolean
 }
 
@@ -164,16 +164,26 @@ async function send(deps: AttemptDeps, sending: OpenSend, request: unknown): Pro
   return unanswered === undefined || whole.warning !== undefined ? whole : { ...whole, warning: unanswered }
 }
 
-/** False: the rate left no room for the send in the time that the probe has left. */
+/**
+ * Waits until the rate allows the send after a probe, for at most half of the time that the probe has left. Then it is sent all the same, and
+ * the next start waits for longer: released, it would be probed again, and with a low rate it would never be sent. False: the process stops.
+ */
 async function mayFollow({ stopping }: AttemptDeps, { limiter }: Rate, deadline: number): Promise<boolean> {
-  const signal = AbortSignal.any([
-    stopping,
-    AbortSignal.timeout(Math.max(1, Math.ceil(deadline - performance.now())))
-  ])
-  return await limiter.takeToken(signal).then(
-    () => true,
-    () => false
-  )
+  const over = new AbortController()
+  const end = (): void => over.abort()
+  const timer = setTimeout(end, Math.max(0, (deadline - performance.now()) / 2))
+  stopping.addEventListener('abort', end, { once: true })
+  try {
+    await limiter.takeToken(over.signal)
+    return true
+  } catch {
+    if (stopping.aborted) return false
+    limiter.borrowToken()
+    return true
+  } finally {
+    clearTimeout(timer)
+    stopping.removeEventListener('abort', end)
+  }
 }
 
 function withRequest(

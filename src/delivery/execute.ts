@@ -32,6 +32,8 @@ export interface SlotLimiter {
   take(signal: AbortSignal): Promise<void>
   /** A delivery with a slot sends another request. Resolves when the rate allows it, before all that have no slot. Rejects with the signal's reason. */
   takeToken(signal: AbortSignal): Promise<void>
+  /** The same without waiting: whatever starts next waits for longer. */
+  borrowToken(): void
   /** A delivery with a slot has ended. `isUnused`: nothing was sent, and the next delivery may have its place in the rate. */
   free(isUnused?: boolean): void
 }

@@ -167,6 +167,9 @@ export function limiter(options: LimiterOptions): Limiter {
         grant()
       })
     },
+    borrowToken() {
+      rated()?.spend()
+    },
     free(isUnused) {
       if (inUse === 0) throw new Error('free() without take()')
       inUse--

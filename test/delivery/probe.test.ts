@@ -365,3 +365,21 @@ t.test(
     t.ok(performance.now() - began >= (6 * 1_000) / perSecond)
   }
 )
+
+t.test(
+  'a rate that leaves no room for a send in the time after its probe keeps no delivery from being sent',
+  async t => {
+    const { post, quiet, again, receiver, delivery } = await story(
+      t,
+      {},
+      { limit: { concurrency: 9, timeoutMs: 800, perSecond: 1 } }
+    )
+    receiver.does = ['ignores and breaks']
+    const taskNo = await post()
+    await quiet()
+    t.match(await delivery(taskNo), { phase: 'WAITING', attempt: 1 })
+    await again()
+    t.match(await delivery(taskNo), { status: 'HANDLED', attempt: 2 })
+    t.match(receiver, { deliveries: 2, probes: { length: 1 } })
+  }
+)

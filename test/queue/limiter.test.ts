@@ -79,6 +79,17 @@ t.test(
   }
 )
 
+t.test('a borrowed token is missing later: whatever starts next waits for longer', async t => {
+  let time = 0
+  const limit = limiter({ concurrency: 9, perSecond: 10, share: alone, now: () => time })
+  t.ok(limit.tryTake())
+  limit.borrowToken()
+  time = 100
+  t.notOk(limit.tryTake())
+  time = 200
+  t.ok(limit.tryTake())
+})
+
 t.test('one who gives up waiting leaves the others in their order', async t => {
   const limit = limiter({ concurrency: 1, share: alone })
   await limit.take(never)
