@@ -6,6 +6,7 @@ import type { Move } from '../domain/transitions.ts'
 import type { AttemptEnd, Outcome } from '../domain/types.ts'
 import type { LoadedDownstream, LoadedHandler } from '../handler/loaded.ts'
 import { reasonOf } from '../runtime/errors.ts'
+import { limitedSignal } from '../runtime/limited-signal.ts'
 import { failpoint, failpointAmid } from '../runtime/failpoint.ts'
 import type { Metrics } from '../runtime/metrics.ts'
 import type { Transport } from '../transport/types.ts'
@@ -169,20 +170,16 @@ async function send(deps: AttemptDeps, sending: OpenSend, request: unknown): Pro
  * the next start waits for longer: released, it would be probed again, and with a low rate it would never be sent. False: the process stops.
  */
 async function mayFollow({ stopping }: AttemptDeps, { limiter }: Rate, deadline: number): Promise<boolean> {
-  const over = new AbortController()
-  const end = (): void => over.abort()
-  const timer = setTimeout(end, Math.max(0, (deadline - performance.now()) / 2))
-  stopping.addEventListener('abort', end, { once: true })
+  const { signal, end } = limitedSignal(stopping, (deadline - performance.now()) / 2)
   try {
-    await limiter.takeToken(over.signal)
+    await limiter.takeToken(signal)
     return true
   } catch {
     if (stopping.aborted) return false
     limiter.borrowToken()
     return true
   } finally {
-    clearTimeout(timer)
-    stopping.removeEventListener('abort', end)
+    end()
   }
 }
 

@@ -1,3 +1,4 @@
+import { limitedSignal } from '../runtime/limited-signal.ts'
 import { findNotHandled, listHandled, type Compared } from '../db/reconcile.ts'
 import {
   addReconciliations,
@@ -65,8 +66,9 @@ export function reconciler(deps: ReconcilerDeps): Reconciler {
         const leaseMs = runMs + leaseMarginMs
         try {
           const claim = await claimRun(sql, one, { owner: node, leaseMs, everyMs, settleMs })
-          if (claim)
-            await run(deps, one, claim, AbortSignal.any([stopping, AbortSignal.timeout(runMs)]), stopping)
+          if (!claim) continue
+          const { signal, end } = limitedSignal(stopping, runMs)
+          await run(deps, one, claim, signal, stopping).finally(end)
         } catch (err) {
           // The others would fail too.
           if (isInfrastructure(err)) throw err
