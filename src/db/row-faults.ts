@@ -14,10 +14,13 @@ export interface RowFaults<Id> {
   forget(ids: Iterable<Id>): void
 }
 
+/** It may be the error of a moment: of the load, of the server or of the client. */
+export const mayPass = (err: unknown): boolean => isTimeout(err) || isInternal(err) || !refusesItem(err)
+
 export function rowFaults<Id>(triedMs = longestMs): RowFaults<Id> {
   const failing = new Map<Id, { tries: number; since: number }>()
   return {
-    isFinal(id, err, isPassing = isTimeout(err) || isInternal(err) || !refusesItem(err)) {
+    isFinal(id, err, isPassing = mayPass(err)) {
       const now = performance.now()
       const { tries, since } = failing.get(id) ?? { tries: 0, since: now }
       failing.delete(id)

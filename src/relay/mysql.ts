@@ -195,7 +195,7 @@ function rowReader() {
           },
           mayBeOfOne: mayBeOfRow,
           setAside: (id, err) =>
-            unreadable.push(unreadableRow(id, err, faults.isFinal(id, err, isOfLimit(err))))
+            unreadable.push(unreadableRow(id, err, faults.isFinal(id, err, !isOfData(err))))
         })
         return unreadable.length > 0 ? inOrder(share, [...rows, ...unreadable]) : rows
       } catch (err) {
@@ -246,13 +246,14 @@ const lockWaitTimeout = 1205
 /** The codes of a statement that took too long, or too much memory. */
 const limits = new Set<unknown>([1037, 1038, 1041, 1969, 3024])
 
-const isOfLimit = (err: unknown): boolean => !isOfData(err)
-
 /** A value that cannot be computed, or is larger than a packet. Without a SQLSTATE the error is one of the client. */
 const isOfData = (err: unknown): boolean => {
   const { errno, sqlState } = err as { errno?: number; sqlState?: string }
   return sqlState?.startsWith('22') === true || errno === 1153 || errno === 1301
 }
+
+/** A statement took too long, or too much memory, perhaps by the load. */
+export const isOfLimit = (err: unknown): boolean => limits.has((err as { errno?: number }).errno)
 
 /** One row may have caused the error. After an error of the connection, nothing more can be read. */
 const mayBeOfRow = (err: unknown): boolean => {

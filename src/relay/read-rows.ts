@@ -1,5 +1,6 @@
 // Reads all rows of a query, however many of them its database cannot compute.
 import { inHalves } from '../runtime/halves.ts'
+import { sleep } from '../runtime/repeat.ts'
 import { reasonOf } from '../runtime/errors.ts'
 import { RelayError, unreadableRow, type RelayRow } from './source.ts'
 
@@ -13,11 +14,28 @@ export interface KeyReader<Found> {
   nameOf(key: string): string
   /** One row may have caused the error. */
   mayBeOfRow(err: unknown): boolean
+  /** It may be the error of a moment, which any row could have met. */
+  mayPass(err: unknown): boolean
 }
 
 export interface WholeKeyReader<Found> extends KeyReader<Found> {
   /** The keys of all rows, in the order of the query. */
   keys(): AsyncIterable<string[]>
+}
+
+/** The waits before a row alone is read again, after an error that may be one of a moment. */
+const pausesMs = [1_000, 5_000, 25_000]
+
+async function readAlone<Found>(reader: KeyReader<Found>, key: readonly string[]): Promise<Found[]> {
+  for (let tries = 0; ; tries++) {
+    try {
+      return await reader.read(key)
+    } catch (err) {
+      const pauseMs = pausesMs[tries]
+      if (pauseMs === undefined || !reader.mayBeOfRow(err) || !reader.mayPass(err)) throw err
+      await sleep(pauseMs)
+    }
+  }
 }
 
 /** Reads the rows by their keys, in halves where that fails. A row that cannot be read alone comes with a problem. */
@@ -29,7 +47,7 @@ export async function* byKey<Found>(
   for await (const part of keys) {
     const unreadable: RelayRow[] = []
     const found = await inHalves(part, {
-      work: async some => await reader.read(some),
+      work: async some => await (some.length === 1 ? readAlone(reader, some) : reader.read(some)),
       mayBeOfOne: err => reader.mayBeOfRow(err),
       setAside: async (key, err) =>
         unreadable.push({

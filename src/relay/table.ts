@@ -4,6 +4,7 @@ import type { Readable } from 'node:stream'
 import type { RowDataPacket } from 'mysql2'
 import { textArray } from '../db/arrays.ts'
 import { mayBeOfRow } from '../db/batch.ts'
+import { mayPass } from '../db/row-faults.ts'
 import { connectUnpinned, isInfrastructure, locatePrimary, type Transaction } from '../db/pool.ts'
 import { problemBody } from '../runtime/errors.ts'
 import { sessionSettings } from '../runtime/session-settings.ts'
@@ -11,7 +12,7 @@ import { kinds, type Columns, type Member } from './columns.ts'
 import { answerWithin, mysqlDriver, socketOf } from './mysql-connection.ts'
 import { importSession, wishes } from './mysql-session.ts'
 import { byKey, wholeThenByKey, type WholeKeyReader } from './read-rows.ts'
-import { mayBeOfExpression } from './mysql.ts'
+import { isOfLimit, mayBeOfExpression } from './mysql.ts'
 import { setLocal, timeText } from './postgres.ts'
 import { longestSilenceMs, RelayError, type RelayRow } from './source.ts'
 
@@ -151,7 +152,8 @@ async function inMysql<Result>(
       keyOf: row => String(row.key),
       nameOf: key => `taskNo ${key}`,
       taskNoOf: key => Promise.resolve(key),
-      mayBeOfRow: mayBeOfExpression
+      mayBeOfRow: mayBeOfExpression,
+      mayPass: isOfLimit
     }
     const read = wholeThenByKey(gathered(rows, query.batch), reader, { rowOf, batch: query.batch })
     return await work({ count: Number(found[0]?.['n'] ?? 0), batches: untilStopped(read, signal) })
@@ -298,7 +300,8 @@ async function* postgresRows(tx: Transaction, query: TableQuery): AsyncGenerator
             return ''
           }
         },
-        mayBeOfRow
+        mayBeOfRow,
+        mayPass
       },
       keysOf(place),
       rowOf
@@ -318,7 +321,8 @@ async function* postgresRows(tx: Transaction, query: TableQuery): AsyncGenerator
       keyOf,
       nameOf: key => `taskNo ${key}`,
       taskNoOf: key => Promise.resolve(key),
-      mayBeOfRow
+      mayBeOfRow,
+      mayPass
     },
     { rowOf, batch }
   )
