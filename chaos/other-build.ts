@@ -1,6 +1,6 @@
 // The build of another version, for processes that run beside those of this one.
 import { execFile } from 'node:child_process'
-import { existsSync, mkdirSync, mkdtempSync, renameSync, rmSync } from 'node:fs'
+import { existsSync, mkdtempSync, renameSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join, resolve } from 'node:path'
 import { promisify } from 'node:util'
@@ -54,7 +54,6 @@ export async function otherClone(
     rmSync(tar)
     await run('npm', ['ci', '--prefer-offline', '--no-audit', '--no-fund'], { cwd: made, maxBuffer: 2 ** 24 })
     await run(process.execPath, ['node_modules/typescript/bin/tsc', '-p', 'tsconfig.json'], { cwd: made })
-    mkdirSync(folder, { recursive: true })
     rmSync(folder, { recursive: true, force: true })
     renameSync(made, folder)
   }

@@ -51,18 +51,15 @@ interface Process {
   queued: number
 }
 
-/** A decision that is made and not written. */
-interface Pending {
-  move: Omit<Move, 'taskId' | 'downstream'>
-  hasReceipt: boolean
-}
+/** A move that is decided on, and maybe not written yet. */
+type Decided = Omit<Move, 'taskId' | 'downstream'>
 
 export interface DeliveryModelState {
   row: DeliveryRow
   processes: [Process, Process]
-  dispatcher: Pending | null
-  receipt: Pending | null
-  operator: Pending | null
+  dispatcher: Decided | null
+  receipt: Decided | null
+  operator: Decided | null
   /** Bits of attempts: whose request left, and whose job may be read. */
   sent: number
   jobs: number
@@ -110,7 +107,7 @@ export function deliveryModel(options: DeliveryOptions): Model<DeliveryModelStat
   /** The state after a write. The guard may refuse it: then nothing has changed. */
   function write(
     state: DeliveryModelState,
-    move: Omit<Move, 'taskId' | 'downstream'>,
+    move: Decided,
     more: Partial<Written> = {}
   ): { next: DeliveryModelState; isMoved: boolean } {
     const before = state.row
@@ -195,7 +192,7 @@ export function deliveryModel(options: DeliveryOptions): Model<DeliveryModelStat
     return { ...state, processes }
   }
   const triesOf = ({ triesLeft, lost }: DeliveryRow) => ({ triesLeft, lost, needsReceipt, retryTimes: tries })
-  const moveFor = (row: DeliveryRow, event: DeliveryEvent): Omit<Move, 'taskId' | 'downstream'> => {
+  const moveFor = (row: DeliveryRow, event: DeliveryEvent): Decided => {
     const { move: name, ...more } = decide(event, triesOf(row), policy, 0.5)
     return { attempt: row.attempt, name, ...more }
   }
@@ -294,7 +291,7 @@ export function deliveryModel(options: DeliveryOptions): Model<DeliveryModelStat
           ? { kind: 'refused', reason: '' }
           : { kind: 'failed', reason: '' }
     const decided = moveFor(row, event)
-    const move: Omit<Move, 'taskId' | 'downstream'> = broken.writesAnyAttempt
+    const move: Decided = broken.writesAnyAttempt
       ? { ...decided, attempt: row.attempt }
       : { ...decided, attempt, ifStill: 'IN_FLIGHT' }
     const { next, isMoved } = write(state, move)
@@ -326,11 +323,11 @@ export function deliveryModel(options: DeliveryOptions): Model<DeliveryModelStat
     if (broken.hasNoDispatcher) return
     const phase = phaseOf(row.state)
     if (dispatcher) {
-      const { next } = write(state, dispatcher.move)
+      const { next } = write(state, dispatcher)
       // Without a token of a death, only a clock that has ended lets it take a claim back.
-      const isLive = next.row !== row && dispatcher.move.overdue === true && row.nextActionAt !== ended
+      const isLive = next.row !== row && dispatcher.overdue === true && row.nextActionAt !== ended
       const after = { ...next, dispatcher: null, wrong: isLive ? wrongs[9] : next.wrong }
-      to(`the dispatcher writes ${dispatcher.move.name} of attempt ${dispatcher.move.attempt}`, after)
+      to(`the dispatcher writes ${dispatcher.name} of attempt ${dispatcher.attempt}`, after)
       return
     }
     if (phase !== 'IN_FLIGHT' && phase !== 'AWAITING_RECEIPT') return
@@ -342,24 +339,24 @@ export function deliveryModel(options: DeliveryOptions): Model<DeliveryModelStat
     if (row.nextActionAt === ended)
       to(`the dispatcher sees attempt ${row.attempt}, whose clock has ended`, {
         ...state,
-        dispatcher: { move: { ...move, overdue: true }, hasReceipt: false }
+        dispatcher: { ...move, overdue: true }
       })
     const owner = row.owner ?? 0
     const holder = owner === 1 || owner === 2 ? state.processes[owner - 1] : undefined
     if (phase === 'IN_FLIGHT' && holder && holder.is !== 'alive')
       to(`the dispatcher sees attempt ${row.attempt} of the dead process ${owner}`, {
         ...state,
-        dispatcher: { move: { ...move, owner }, hasReceipt: false }
+        dispatcher: { ...move, owner }
       })
   }
 
   function receives(state: DeliveryModelState, to: Step): void {
     const { row, receipt } = state
     if (receipt) {
-      const { next, isMoved } = write(state, receipt.move, { hasReceipt: true })
-      const isHandled = isMoved && receipt.move.name === 'receive'
-      const isOfEarlierRound = isMoved && receipt.move.attempt < row.roundFrom
-      const label = `the receipt of attempt ${receipt.move.attempt} is written${isMoved ? '' : ': too late'}`
+      const { next, isMoved } = write(state, receipt, { hasReceipt: true })
+      const isHandled = isMoved && receipt.name === 'receive'
+      const isOfEarlierRound = isMoved && receipt.attempt < row.roundFrom
+      const label = `the receipt of attempt ${receipt.attempt} is written${isMoved ? '' : ': too late'}`
       const wrong = isOfEarlierRound ? wrongs[8] : next.wrong
       to(label, { ...next, receipt: null, applied: next.applied || isHandled, wrong })
       const tokens = spend(state, 'lostAnswer')
@@ -381,7 +378,7 @@ export function deliveryModel(options: DeliveryOptions): Model<DeliveryModelStat
           const move = moveOnReceipt(result, attempt, found, () => policy, 0.5)
           if (!move) continue
           const label = `a receipt says ${result} of attempt ${attempt}`
-          const next = { ...state, receipt: { move: { ...move, attempt }, hasReceipt: true } }
+          const next = { ...state, receipt: { ...move, attempt } }
           to(label, broken.answersFirst && result === 'HANDLED' ? { ...next, applied: true } : next)
         }
   }
@@ -389,20 +386,16 @@ export function deliveryModel(options: DeliveryOptions): Model<DeliveryModelStat
   function operates(state: DeliveryModelState, to: Step): void {
     const { row, operator } = state
     if (operator) {
-      const { next } = write(state, operator.move)
-      to(`the operator writes ${operator.move.name}`, { ...next, operator: null })
+      const { next } = write(state, operator)
+      to(`the operator writes ${operator.name}`, { ...next, operator: null })
       return
     }
     const tokens = spend(state, 'operator')
     if (tokens === undefined) return
     const status = statusOf(row.state)
     const { attempt } = row
-    const wish = (move: Omit<Move, 'taskId' | 'downstream'>): void =>
-      to(
-        `an operator asks for ${move.name}`,
-        { ...state, tokens, operator: { move, hasReceipt: false } },
-        true
-      )
+    const wish = (move: Decided): void =>
+      to(`an operator asks for ${move.name}`, { ...state, tokens, operator: move }, true)
     if (status === 'FAILED') wish({ name: 'redeliver', attempt, retryTimes: 1 })
     if (status === 'HANDLED') wish({ name: 'repeat', attempt, retryTimes: 1 })
     if (status === 'SENDING' || status === 'FAILED') {
@@ -468,30 +461,26 @@ const bit = (attempt: number): number => (attempt > 0 ? 1 << (attempt - 1) : 0)
 const packedSize = 42
 const stills = [undefined, 'SENDING', 'FAILED', ...phases] as const
 
-function packPending(pending: Pending | null, into: Uint8Array, at: number): void {
-  const { move } = pending ?? {}
+function packDecided(move: Decided | null, into: Uint8Array, at: number): void {
   into[at] = move ? moveNames.indexOf(move.name) + 1 : 0
   into[at + 1] = move?.attempt ?? 0
   into[at + 2] = stills.indexOf(move?.ifStill)
   into[at + 3] = (move?.overdue ? 1 : 0) | (move?.afterMs ? 2 : 0) | ((move?.owner ?? 0) << 2)
 }
 
-function unpackPending(from: Uint8Array, at: number, hasReceipt: boolean): Pending | null {
+function unpackDecided(from: Uint8Array, at: number): Decided | null {
   const name = moveNames[(from[at] ?? 0) - 1]
   if (name === undefined) return null
   const ifStill = stills[from[at + 2] ?? 0]
   const flags = from[at + 3] ?? 0
   return {
-    hasReceipt,
-    move: {
-      name,
-      attempt: from[at + 1] ?? 0,
-      ...(ifStill === undefined ? {} : { ifStill }),
-      ...(flags & 1 ? { overdue: true } : {}),
-      ...(flags & 2 ? { afterMs: 1 } : {}),
-      ...(flags >> 2 ? { owner: flags >> 2 } : {}),
-      ...(name === 'redeliver' || name === 'repeat' ? { retryTimes: 1 } : {})
-    }
+    name,
+    attempt: from[at + 1] ?? 0,
+    ...(ifStill === undefined ? {} : { ifStill }),
+    ...(flags & 1 ? { overdue: true } : {}),
+    ...(flags & 2 ? { afterMs: 1 } : {}),
+    ...(flags >> 2 ? { owner: flags >> 2 } : {}),
+    ...(name === 'redeliver' || name === 'repeat' ? { retryTimes: 1 } : {})
   }
 }
 
@@ -514,9 +503,9 @@ function pack(state: DeliveryModelState, into: Uint8Array): void {
     into[at + 3] = outcomes.indexOf(process.outcome)
     into[at + 4] = process.queued
   }
-  packPending(state.dispatcher, into, 19)
-  packPending(state.receipt, into, 23)
-  packPending(state.operator, into, 27)
+  packDecided(state.dispatcher, into, 19)
+  packDecided(state.receipt, into, 23)
+  packDecided(state.operator, into, 27)
   into[31] = state.sent
   into[32] = state.jobs
   into[33] = state.tokens
@@ -554,9 +543,9 @@ function unpack(from: Uint8Array): DeliveryModelState {
       reason: null
     },
     processes: [process(0), process(1)],
-    dispatcher: unpackPending(from, 19, false),
-    receipt: unpackPending(from, 23, true),
-    operator: unpackPending(from, 27, false),
+    dispatcher: unpackDecided(from, 19),
+    receipt: unpackDecided(from, 23),
+    operator: unpackDecided(from, 27),
     sent: at(31),
     jobs: at(32),
     tokens: at(33),

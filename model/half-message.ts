@@ -47,9 +47,7 @@ export function halfModel(broken: HalfBroken = {}): Model<HalfState> {
     if (state.message !== 'PREPARED' && !broken.endsTwice) return state
     const ends = state.ends + 1
     const isTrue = (word === 'COMMITTED') === (state.work === 'committed')
-    // Rolled back while the work is open: the barrier keeps it from committing.
-    const isSafe = isTrue && (word === 'COMMITTED' || state.work !== 'committed')
-    return { ...state, message: word, ends, wrong: ends > 1 ? wrongs[1] : isSafe ? state.wrong : wrongs[3] }
+    return { ...state, message: word, ends, wrong: ends > 1 ? wrongs[1] : isTrue ? state.wrong : wrongs[3] }
   }
   type Step = (label: string, next: HalfState, isFault?: boolean) => void
 
@@ -97,7 +95,7 @@ export function halfModel(broken: HalfBroken = {}): Model<HalfState> {
         ...state,
         isProducerDead: true,
         word: null,
-        work: work === 'open' ? 'rolledBack' : work === 'none' ? 'rolledBack' : work,
+        work: work === 'committed' ? work : 'rolledBack',
         barrier: barrier === 'locked' ? 'none' : barrier
       },
       true
